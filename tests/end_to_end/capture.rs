@@ -20,7 +20,7 @@ fn tshark_reads_what_was_captured() {
     let mut capture = start(&lab, &file, &[]);
     send_by_tcp(lab.host(1), lab.host(2), LEN);
     let stream = Stream::new(lab.host(1), lab.host(2)).vlan(7);
-    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(20);
+    lab.flow(&stream, 1, 2).finish_after(20);
     capture.signal(Signal::INT);
     assert_eq!(capture.wait().code(), Some(0), "{}", capture.log());
 
@@ -45,7 +45,7 @@ fn a_capture_ends_by_its_limits() {
     let file = lab.directory.path().join("limits.pcapng");
     let mut capture = start(&lab, &file, &["--count", "5", "--snaplen", "60"]);
     let stream = Stream::new(lab.host(1), lab.host(2));
-    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(20);
+    lab.flow(&stream, 1, 2).finish_after(20);
     assert_eq!(capture.wait().code(), Some(0), "{}", capture.log());
     assert_eq!(dissect(&file).len(), 5);
 
@@ -88,7 +88,7 @@ fn a_policy_s_file_has_what_the_policy_names_once_and_nothing_else() {
         [&named, &others].iter().all(|stream| stream.numbers(&frames).len() == 5)
     });
     let stream = Stream::new(lab.host(1), lab.host(2));
-    let sent = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(20) as usize;
+    let sent = lab.flow(&stream, 1, 2).finish_after(20) as usize;
     until("all is written", || lab.port(9)["file"]["packets"].as_u64().unwrap() >= sent as u64 + 5);
     let rows = dissect(&file);
     assert_eq!(rows.len(), sent + 5, "each once, also those that were for all");

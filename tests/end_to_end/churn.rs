@@ -13,7 +13,7 @@ fn a_flow_loses_nothing_while_a_tap_comes_and_goes_a_hundred_times() {
     let rules = lab.flows();
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    let flow = lab.flow(&stream, 1, 2);
     for round in 0..100 {
         lab.add("coming", POLICY);
         let mut copies = Vec::new();
@@ -44,7 +44,7 @@ fn a_flow_loses_nothing_while_a_hundred_taps_are_there_at_once() {
     let rules = lab.flows();
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    let flow = lab.flow(&stream, 1, 2);
     let mut copies = Vec::new();
     for number in 0..TAPS {
         let port = port_of(number).to_string();
@@ -58,7 +58,7 @@ fn a_flow_loses_nothing_while_a_hundred_taps_are_there_at_once() {
     // All other policies have something to copy too, while the first flow goes on.
     for number in (2..TAPS).step_by(2) {
         let own = Stream::new(lab.host(1), lab.host(2)).ports(1000, port_of(number));
-        let count = Flow::start(&own, lab.host(1), lab.host(2)).finish_after(5);
+        let count = lab.flow(&own, 1, 2).finish_after(5);
         let frames = monitor.until_last(&own, count);
         assert_whole(&own.numbers(&frames), count);
         copies.extend(stream.numbers(&frames));
@@ -99,7 +99,7 @@ fn open_vswitch_loses_nothing_either() {
     let rules = lab.flows();
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    let flow = lab.flow(&stream, 1, 2);
     for _ in 0..30 {
         lab.add("coming", POLICY);
         until("there are copies", || !monitor.numbers(&stream).is_empty());
@@ -117,7 +117,7 @@ fn the_last_counters_are_told_however_long_nothing_happened() {
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
     lab.add("quiet", POLICY);
-    let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(50);
+    let count = lab.flow(&stream, 1, 2).finish_after(50);
     // Longer than the wait for last counters, shorter than the time between two readings.
     thread::sleep(Duration::from_millis(2500));
     let last = lab.delete("quiet");

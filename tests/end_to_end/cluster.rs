@@ -275,7 +275,7 @@ impl Watch {
         let stream = Stream::new(fabric.host(1), fabric.host(2));
         let last = u8::try_from(fabric.hosts.len()).unwrap();
         let monitor = Capture::open(fabric.monitor(last));
-        let flow = Flow::start(&stream, fabric.host(1), fabric.host(2));
+        let flow = fabric.flow(&stream);
         let place = format!("{last:#x}/2");
         fabric.add("standing", &["--src-ip", "10.0.0.1", "--ip-proto", "udp", "--monitor", &place]);
         flow.go_on(50);

@@ -14,7 +14,7 @@ fn garbage_on_the_controllers_port_disturbs_nobody() {
     let Some(lab) = Lab::new(Peer::Tapswitch, Ends::Taps, 3) else { return };
     lab.introduce(&[1, 2]);
     let stream = Stream::new(lab.host(1), lab.host(2));
-    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    let flow = lab.flow(&stream, 1, 2);
     let mut strangers = Vec::new();
     for round in 0..20_u8 {
         for bytes in garbage(round) {
@@ -156,7 +156,7 @@ fn assert_copied_once(lab: &Lab) {
     }
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(40);
+    let count = lab.flow(&stream, 1, 2).finish_after(40);
     assert_whole(&monitor.copies(&stream, count), count);
 }
 

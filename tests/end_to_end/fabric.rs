@@ -62,7 +62,7 @@ fn a_running_flow_is_copied_to_a_far_monitor(fabric: &Fabric) {
     let stream = Stream::new(fabric.host(1), fabric.host(2));
     let mut monitor = Capture::open(fabric.monitor(3));
     let mut near = Capture::open(fabric.monitor(1));
-    let flow = Flow::start(&stream, fabric.host(1), fabric.host(2));
+    let flow = fabric.flow(&stream);
     flow.go_on(50);
     assert!(monitor.numbers(&stream).is_empty(), "no copies before there is a policy");
     let fields = ["--src-ip", "10.0.0.1", "--ip-proto", "udp", "--monitor", "0x3/2"];
@@ -78,7 +78,7 @@ fn a_running_flow_is_copied_to_a_far_monitor(fabric: &Fabric) {
         copies.extend(monitor.numbers(&stream));
         copies.iter().min().is_some_and(|first| copies.len() >= (total - first) as usize)
     });
-    let copies = ovs::in_order(copies);
+    let copies = fabric.in_order(copies);
     // Frames in flight are not among them.
     assert!(copies[0] <= after + 40, "copied from the answer on, of {total}: {copies:?}");
     assert!(copies.is_sorted_by(|a, b| a + 1 == *b), "each once, in order: {copies:?}");
@@ -86,7 +86,7 @@ fn a_running_flow_is_copied_to_a_far_monitor(fabric: &Fabric) {
     assert!(near.numbers(&stream).is_empty(), "copies go nowhere else");
     fabric.assert_conserved();
     fabric.ask(&["policy", "delete", "far"]).json();
-    Flow::start(&stream, fabric.host(1), fabric.host(2)).finish_after(100);
+    fabric.flow(&stream).finish_after(100);
     assert!(monitor.numbers(&stream).is_empty(), "no copies after the policy is gone");
 }
 
@@ -136,7 +136,7 @@ fn assert_broadcast(fabric: &Fabric, numbers: std::ops::Range<u32>) {
             seen.extend(end.numbers(&stream));
             seen.len() >= numbers.len()
         });
-        assert_eq!(ovs::in_order(seen), numbers.clone().collect::<Vec<_>>());
+        assert_eq!(fabric.in_order(seen), numbers.clone().collect::<Vec<_>>());
     }
 }
 
@@ -169,7 +169,7 @@ fn copies_have_the_tags_of_their_hosts(fabric: &Fabric) {
         return;
     }
     let streams = in_each_vlan(one, two);
-    let counts = streams.each_ref().map(|stream| Flow::start(stream, one, two).finish_after(60));
+    let counts = streams.each_ref().map(|stream| fabric.flow(stream).finish_after(60));
     for ((monitor, wanted), number) in monitors.iter_mut().zip(wanted).zip(1..) {
         let mut frames = Vec::new();
         for ((stream, count), is_wanted) in streams.iter().zip(counts).zip(wanted) {
@@ -178,7 +178,7 @@ fn copies_have_the_tags_of_their_hosts(fabric: &Fabric) {
                 frames.extend(monitor.drain());
                 stream.numbers(&frames).len() >= count as usize
             });
-            assert_copies(&frames, stream, count, number);
+            assert_copies(fabric, &frames, (stream, count), number);
         }
     }
 }
@@ -193,7 +193,7 @@ fn copies_may_lose_their_tags(fabric: &Fabric) {
     fabric.add("plain", &["--ip-proto", "udp", "--tags", "strip", "--monitor", "0x3/2"]);
     let streams = in_each_vlan(one, two);
     let mut monitor = Capture::open(fabric.monitor(3));
-    let counts = streams.each_ref().map(|stream| Flow::start(stream, one, two).finish_after(60));
+    let counts = streams.each_ref().map(|stream| fabric.flow(stream).finish_after(60));
     let mut frames = Vec::new();
     for (stream, count) in streams.into_iter().zip(counts) {
         let plain = stream.without_tags(if fabric.kind(1) == Kind::Ours { 2 } else { 1 });
@@ -201,7 +201,7 @@ fn copies_may_lose_their_tags(fabric: &Fabric) {
             frames.extend(monitor.drain());
             plain.numbers(&frames).len() >= count as usize
         });
-        assert_copies(&frames, &plain, count, 3);
+        assert_copies(fabric, &frames, (&plain, count), 3);
     }
 }
 
@@ -223,7 +223,7 @@ fn copies_have_another_address_on_the_way(fabric: &Fabric) {
     let streams = in_each_vlan(one, two);
     let mut monitors: Vec<_> = fabric.monitors.iter().take(3).map(Capture::open).collect();
     let mut elsewhere = Capture::open(fabric.host(3));
-    let counts = streams.each_ref().map(|stream| Flow::start(stream, one, two).finish_after(60));
+    let counts = streams.each_ref().map(|stream| fabric.flow(stream).finish_after(60));
     for (monitor, number) in monitors.iter_mut().zip(1..) {
         let mut frames = Vec::new();
         for (stream, count) in streams.iter().zip(counts) {
@@ -231,11 +231,11 @@ fn copies_have_another_address_on_the_way(fabric: &Fabric) {
                 frames.extend(monitor.drain());
                 stream.numbers(&frames).len() >= count as usize
             });
-            assert_copies(&frames, stream, count, number);
+            assert_copies(fabric, &frames, (stream, count), number);
         }
     }
     let elsewhere = elsewhere.drain();
-    streams.iter().for_each(|stream| assert_copies(&elsewhere, stream, 0, 3));
+    streams.iter().for_each(|stream| assert_copies(fabric, &elsewhere, (stream, 0), 3));
 }
 
 /// Frames with two tags are copied whole by an Open vSwitch that parses only the first one.
@@ -243,28 +243,32 @@ fn copies_have_another_address_on_the_way(fabric: &Fabric) {
 fn open_vswitch_that_looks_at_one_tag_copies_frames_with_two() {
     let Some(fabric) = Fabric::line_looking_at(1, &[Kind::OpenVswitch; 3]) else { return };
     fabric.introduce();
-    let [one, two] = [1, 2].map(|number| fabric.host(number));
     let stream = Stream::new(fabric.host(1), fabric.host(2)).vlan_in_vlan(200, 100);
     let back = Stream::new(fabric.host(2), fabric.host(1)).vlan_in_vlan(200, 100);
     meet_in(&fabric, &[back], std::slice::from_ref(&stream));
     fabric.add("two-hundred", &["--vlan", "200", "--monitor", "0x3/2"]);
     fabric.add("udp", &["--ip-proto", "udp", "--monitor", "0x2/2"]);
     let [mut near, mut far] = [2, 3].map(|number| Capture::open(fabric.monitor(number)));
-    let count = Flow::start(&stream, one, two).finish_after(60);
+    let count = fabric.flow(&stream).finish_after(60);
     let mut frames = Vec::new();
     until("the last copy arrives", || {
         frames.extend(far.drain());
         stream.numbers(&frames).len() >= count as usize
     });
-    assert_copies(&frames, &stream, count, 3);
+    assert_copies(&fabric, &frames, (&stream, count), 3);
     // It does not see the protocol behind the second tag.
-    assert_copies(&near.drain(), &stream, 0, 2);
+    assert_copies(&fabric, &near.drain(), (&stream, 0), 2);
     fabric.assert_conserved();
 }
 
 /// The monitor has these copies of the stream, each once, in order, tags included.
-fn assert_copies(frames: &[(NetHeader, Vec<u8>)], stream: &Stream, count: u32, monitor: u8) {
-    let numbers = ovs::in_order(stream.numbers(frames));
+fn assert_copies(
+    fabric: &Fabric,
+    frames: &[(NetHeader, Vec<u8>)],
+    (stream, count): (&Stream, u32),
+    monitor: u8,
+) {
+    let numbers = fabric.in_order(stream.numbers(frames));
     assert!(numbers.iter().copied().eq(0..count), "at monitor {monitor}, {stream:?}: {numbers:?}");
 }
 

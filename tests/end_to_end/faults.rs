@@ -261,7 +261,7 @@ fn an_interface_goes_down_and_up_under_load() {
 fn go_down(lab: &Lab) {
     let (two, mut capture) = (lab.host(2), Capture::open(lab.host(2)));
     let stream = Stream::new(lab.host(1), lab.host(3));
-    let others = Flow::start(&stream, lab.host(1), lab.host(3));
+    let others = lab.flow(&stream, 1, 3);
     let feed = Feed::start(lab.host(1), two.mac(), 0);
     let arrived = |capture: &mut Capture| {
         let frames = capture.drain();

@@ -38,7 +38,7 @@ fn assert_harmless(kind: Kind) {
     until("a claim is not believed", || count(&fabric, "address_conflicts") > 0);
     let stream = Stream::new(one, two);
     let mut monitor = Capture::open(fabric.monitor(2));
-    let sent = Flow::start(&stream, one, two).finish_after(60);
+    let sent = fabric.flow(&stream).finish_after(60);
     assert_whole(&monitor.copies(&stream, sent), sent);
     // Those that are changed where nothing is signed close the port that they come back to: the
     // attacker's.
@@ -157,7 +157,7 @@ fn a_policy_that_a_switch_has_no_room_for_is_refused_and_the_rest_goes_on() {
     assert_eq!(lab.ask_controller(&["policy", "list"]).json().as_array().unwrap().len(), 1);
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(60);
+    let count = lab.flow(&stream, 1, 2).finish_after(60);
     assert_whole(&monitor.copies(&stream, count), count);
     lab.assert_conserved();
 }

@@ -69,7 +69,7 @@ fn metrics_say_what_the_reports_say() {
     lab.introduce(&[1, 2, 3]);
     let report = copy_a_stream(&lab, "lossless");
     let own = Stream::new(lab.host(3), lab.host(2));
-    let sent = Flow::start(&own, lab.host(3), lab.host(2)).finish_after(5);
+    let sent = lab.flow(&own, 3, 2).finish_after(5);
     lab.assert_conserved();
     let of_controller = samples(&lab.controller_says(&["show", "metrics"]));
     let count = matched(&report);
@@ -151,7 +151,7 @@ fn what_goes_nowhere_is_told_with_its_reason() {
     let count = stream(&lab).len() as u64;
     // What the monitor itself sends matches, and does not come back to it.
     let own = Stream::new(lab.host(3), lab.host(2));
-    let sent = u64::from(Flow::start(&own, lab.host(3), lab.host(2)).finish_after(30));
+    let sent = u64::from(lab.flow(&own, 3, 2).finish_after(30));
     let report = conservation::policies(|args| lab.ask_controller(args)).remove(0);
     let [to] = &report["copied"].as_array().unwrap()[..] else { panic!("{report}") };
     assert_eq!(number(&to["delivered"]["packets"]), count, "{report}");
@@ -302,7 +302,7 @@ fn copy_a_stream(lab: &Lab, contract: &str) -> Value {
 fn stream(lab: &Lab) -> Vec<u32> {
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(60);
+    let count = lab.flow(&stream, 1, 2).finish_after(60);
     let copies = monitor.copies(&stream, count);
     assert_whole(&copies, count);
     copies

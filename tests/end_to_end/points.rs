@@ -63,7 +63,7 @@ fn copies_are_taken_before_or_after_the_rewrite(kinds: &[Kind]) {
             seen.extend(capture.numbers(stream));
             seen.len() >= expected.len()
         });
-        assert_eq!(ovs::in_order(seen), expected, "{stream:?}");
+        assert_eq!(fabric.in_order(seen), expected, "{stream:?}");
     };
     arrives_at(&mut service, &arriving);
     let [back, on, there] = &mut monitors;

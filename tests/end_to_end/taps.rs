@@ -63,7 +63,7 @@ fn a_running_flow_is_copied_until_the_policy_is_deleted(lab: &Lab) {
     let rules = lab.flows();
     let stream = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
-    let flow = Flow::start(&stream, lab.host(1), lab.host(2));
+    let flow = lab.flow(&stream, 1, 2);
     flow.go_on(50);
     assert_eq!(monitor.numbers(&stream), NONE, "no copies before there is a policy");
 
@@ -84,7 +84,7 @@ fn a_running_flow_is_copied_until_the_policy_is_deleted(lab: &Lab) {
     }
     assert_restored(lab, &["web"], &rules);
 
-    Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(100);
+    lab.flow(&stream, 1, 2).finish_after(100);
     assert_eq!(monitor.numbers(&stream), NONE, "no copies after the policy is gone");
 }
 
@@ -128,8 +128,7 @@ fn policies_overlap(lab: &Lab) {
     lab.add("all", &[&there[..], &["--monitor", "3"]].concat());
     lab.add("dns", &["--dst-port", "53", "--ip-proto", "udp", "--monitor", "4"]);
     lab.add("dns-too", &["--dst-port", "53", "--ip-proto", "udp", "--monitor", "3"]);
-    let counts = [&wide, &narrow]
-        .map(|stream| Flow::start(stream, lab.host(1), lab.host(2)).finish_after(60));
+    let counts = [&wide, &narrow].map(|stream| lab.flow(stream, 1, 2).finish_after(60));
     let [at_three, at_four] = [&mut three, &mut four].map(|at| at.until_last(&narrow, counts[1]));
     assert_eq!(wide.numbers(&at_four), NONE, "the narrow policy does not copy the rest");
     assert_whole(&wide.numbers(&at_three), counts[0]);
@@ -151,8 +150,8 @@ fn ipv6_is_copied(lab: &Lab) {
     let there = ["--src-ip", "fd00::/64", "--dst-ip", "fd00::2", "--direction", "forward"];
     lab.add("six", &[&there[..], &["--monitor", "3"]].concat());
     lab.add("udp", &["--dst-ip", "fd00::2", "--ip-proto", "udp", "--monitor", "4"]);
-    Flow::start(&other, lab.host(1), lab.host(2)).finish_after(30);
-    let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(60);
+    lab.flow(&other, 1, 2).finish_after(30);
+    let count = lab.flow(&stream, 1, 2).finish_after(60);
     let frames = monitor.until_last(&stream, count);
     assert_eq!(other.numbers(&frames), NONE, "IPv4 is another matter");
     assert_whole(&stream.numbers(&frames), count);
@@ -168,14 +167,14 @@ fn vlans_are_told_apart(lab: &Lab) {
         let back = Stream::new(lab.host(2), lab.host(1)).vlan(id);
         let there = Stream::new(lab.host(1), lab.host(2)).vlan(id);
         // Both hosts have to send in each VLAN before frames are no longer flooded.
-        Flow::start(&back, lab.host(2), lab.host(1)).finish_after(1);
+        lab.flow(&back, 2, 1).finish_after(1);
         settle(lab, &there);
         there
     });
     let untagged = Stream::new(lab.host(1), lab.host(2));
     let mut monitor = Capture::open(lab.host(3));
     lab.add("hundred", &["--vlan", "100", "--monitor", "3"]);
-    let send = |stream| Flow::start(stream, lab.host(1), lab.host(2)).finish_after(60);
+    let send = |stream| lab.flow(stream, 1, 2).finish_after(60);
     for stream in [&streams[1], &untagged] {
         send(stream);
     }
@@ -196,7 +195,7 @@ fn a_priority_is_no_vlan(lab: &Lab) {
     lab.add("udp", &[&udp[..], &["--direction", "forward", "--monitor", "3"]].concat());
     let mut total = 0;
     for stream in [&plain, &urgent] {
-        let count = Flow::start(stream, lab.host(1), lab.host(2)).finish_after(60);
+        let count = lab.flow(stream, 1, 2).finish_after(60);
         assert_whole(&monitor.copies(stream, count), count);
         assert_eq!(bystander.numbers(stream), NONE, "it is known where the receiver is");
         total += count;
@@ -216,7 +215,7 @@ fn monitors_are_named_in_each_way(lab: &Lab) {
     for way in ["3", "0x1/3", &name, &of_switch, &mac, "10.0.0.3"] {
         let report = lab.add("way", &["--dst-port", "2000", "--monitor", way]);
         assert_eq!(report["monitor"]["port"], 3, "{way}");
-        let count = Flow::start(&stream, lab.host(1), lab.host(2)).finish_after(20);
+        let count = lab.flow(&stream, 1, 2).finish_after(20);
         assert_whole(&monitor.copies(&stream, count), count);
         assert_ledger(lab, "way", count);
         assert_restored(lab, &["way"], &rules);
@@ -227,7 +226,7 @@ fn monitors_are_named_in_each_way(lab: &Lab) {
 pub(crate) fn settle(lab: &Lab, stream: &Stream) {
     let mut elsewhere = Capture::open(lab.host(3));
     until("frames go to their destination alone", || {
-        Flow::start(stream, lab.host(1), lab.host(2)).finish_after(5);
+        lab.flow(stream, 1, 2).finish_after(5);
         elsewhere.numbers(stream).is_empty()
     });
     lab.settle();

@@ -11,7 +11,10 @@ use tempfile::TempDir;
 use super::cluster::Cluster;
 use super::lab::CONTROLLER;
 use super::ovs::{Build, Ovs, bridge};
-use super::{Daemon, Host, Said, can_run, conservation, directory, join, room, tapswitch, until};
+use super::{
+    Daemon, Flow, Host, Said, Stream, can_run, conservation, directory, join, room, tapswitch,
+    until,
+};
 
 /// Kind of switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,21 @@ enum Controllers {
 }
 
 impl Fabric {
+    /// Starts a flow from host 1 to host 2.
+    pub(crate) fn flow(&self, stream: &Stream) -> Flow {
+        let start = if self.ovs.is_some() { Flow::start_singly } else { Flow::start };
+        start(stream, self.host(1), self.host(2))
+    }
+
+    /// The received numbers, sorted if Open vSwitch may have reordered them: see
+    /// [`Flow::start_singly`].
+    pub(crate) fn in_order(&self, mut numbers: Vec<u32>) -> Vec<u32> {
+        if self.ovs.is_some() {
+            numbers.sort_unstable();
+        }
+        numbers
+    }
+
     /// `None` if a peer is not installed, or this is not root.
     pub(crate) fn new(kinds: &[Kind], cables: &[(u8, u8)]) -> Option<Self> {
         Self::with_controllers(2, kinds, cables, |room, directory| {

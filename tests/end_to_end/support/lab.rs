@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::ovs::Ovs;
 use super::{
-    Daemon, Host, Memory, Said, can_run, conservation, directory, join, room, skip, tapswitch,
-    until,
+    Daemon, Flow, Host, Memory, Said, Stream, can_run, conservation, directory, join, room, skip,
+    tapswitch, until,
 };
 
 /// The kind of switch.
@@ -45,6 +45,15 @@ enum Switch {
 }
 
 impl Lab {
+    /// Starts a flow from a host to another.
+    pub(crate) fn flow(&self, stream: &Stream, from: u8, to: u8) -> Flow {
+        let start = match self.peer {
+            Peer::Tapswitch => Flow::start,
+            Peer::OpenVswitch => Flow::start_singly,
+        };
+        start(stream, self.host(from), self.host(to))
+    }
+
     /// `None` if the peer is not installed, or this is not root.
     pub(crate) fn new(peer: Peer, ends: Ends, count: u8) -> Option<Self> {
         if !can_run(&["ping"]) {

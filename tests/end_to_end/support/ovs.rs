@@ -308,20 +308,6 @@ fn datapath_options() -> Vec<String> {
     if Build::Plain.datapath() == KERNEL { Vec::new() } else { vec![TSO.to_owned()] }
 }
 
-/// True if frames of a flow are never reordered. The kernel datapath reorders them during an
-/// upcall: as soon as the answer is there, later frames pass the ones that wait.
-pub(crate) fn keeps_order() -> bool {
-    Build::Plain.datapath() != KERNEL
-}
-
-/// The received numbers, sorted if they may have been reordered.
-pub(crate) fn in_order(mut numbers: Vec<u32>) -> Vec<u32> {
-    if !keeps_order() {
-        numbers.sort_unstable();
-    }
-    numbers
-}
-
 /// Uptime of the machine.
 fn uptime() -> Duration {
     let said = fs::read_to_string("/proc/uptime").unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use etherparse::PacketBuilder;
 use tapswitch_wire::{MacAddr, NetHeader};
 
-use super::{Capture, Host, PATIENCE, ovs};
+use super::{Capture, Host, PATIENCE};
 
 /// UDP datagrams from one host to another.
 #[derive(Clone, Debug)]
@@ -110,10 +110,21 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn start(stream: &Stream, from: &Host, to: &Host) -> Self {
+        Self::launch(stream, (from, to), UNDER_WAY_MAX)
+    }
+
+    /// One frame at a time, for paths through Open vSwitch. When a rule changes, its userspace
+    /// datapath may find a flow for one frame of a batch and none for the next, which it then
+    /// handles first; the kernel's handles frames that need no upcall before those that wait for
+    /// one.
+    pub(crate) fn start_singly(stream: &Stream, from: &Host, to: &Host) -> Self {
+        Self::launch(stream, (from, to), 1)
+    }
+
+    fn launch(stream: &Stream, (from, to): (&Host, &Host), under_way_max: u32) -> Self {
         let (source, sink) = (Capture::open(from), Capture::open(to));
         let stop = Arc::new(AtomicBool::new(false));
         let arrived = Arc::new(AtomicU32::new(0));
-        let under_way_max = if ovs::keeps_order() { UNDER_WAY_MAX } else { 1 };
         let ends = Ends { stream: stream.clone(), source, sink, under_way_max };
         let (told, count) = (stop.clone(), arrived.clone());
         let thread = thread::spawn(move || ends.run(&told, &count));
