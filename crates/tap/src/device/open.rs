@@ -73,7 +73,8 @@ impl Device {
     /// namespace.
     ///
     /// [`Capabilities::receive`] is an upper bound, because Linux does not report the offloads in
-    /// use.
+    /// use. A single-queue device that nobody seems to hold is requested again as by
+    /// [`Self::create`].
     ///
     /// # Errors
     /// [`CreateError`], including [`CreateError::NotFound`] and [`CreateError::UnknownFlags`].
@@ -90,7 +91,7 @@ impl Device {
             return Err(CreateError::Mismatch { name: link.name, what });
         }
         let info = opener.follow(&link)?;
-        let mut first = opener.open_queue(Flags::empty())?;
+        let mut first = opener.open_when_free(Flags::empty())?;
         if opener.has_napi(&first)? {
             opener.flags |= Flags::NAPI;
             first = opener.open_queue(Flags::empty())?;
@@ -206,23 +207,13 @@ impl<'a> Opener<'a> {
     fn open_when_free(&self, exclusive: Flags) -> Result<Opened, CreateError> {
         for pause in MOMENTS {
             match self.open_queue(exclusive) {
-                Err(CreateError::NameTaken { by, .. }) if self.may_pass(&by) => {
+                Err(CreateError::NameTaken { by, .. }) if may_pass(&by, exclusive) => {
                     thread::sleep(pause);
                 }
                 outcome => return outcome,
             }
         }
         self.open_queue(exclusive)
-    }
-
-    /// Whether the name may be available a moment later.
-    fn may_pass(&self, by: &Taken) -> bool {
-        match by {
-            Taken::Held { holders } => holders.is_empty(),
-            Taken::Unheld => !self.config.exclusive,
-            Taken::Unknown => true,
-            Taken::OtherDriver { .. } => false,
-        }
     }
 
     /// Opens a file and attaches it as the next queue of the device.
@@ -411,6 +402,16 @@ fn prefix_of(first: &Opened, info: &TunInfo) -> Result<Prefix, CreateError> {
 /// Pauses before a name that nobody seems to hold is requested again.
 const MOMENTS: [Duration; 3] =
     [Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(20)];
+
+/// Whether a device of that name may be opened a moment later.
+fn may_pass(by: &Taken, exclusive: Flags) -> bool {
+    match by {
+        Taken::Held { holders } => holders.is_empty(),
+        Taken::Unheld => exclusive.is_empty(),
+        Taken::Unknown => true,
+        Taken::OtherDriver { .. } => false,
+    }
+}
 
 /// Index of the interface `name` in the namespace of the calling thread. Any socket will do.
 fn index_of(name: &str) -> rustix::io::Result<u32> {
