@@ -294,7 +294,9 @@ impl Watch {
             copies.last() == Some(&(total - 1))
         });
         let broken = copies.windows(2).find(|pair| pair[0] + 1 != pair[1]);
-        assert_eq!(broken, None, "each copy once, in order, of {total}");
+        let missing: Vec<_> =
+            (copies[0]..total).filter(|number| !copies.contains(number)).collect();
+        assert_eq!(broken, None, "each copy once, in order, of {total}; missing: {missing:?}");
         println!("{total} frames, {} copies, each once", copies.len());
     }
 }
