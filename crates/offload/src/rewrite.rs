@@ -77,11 +77,7 @@ impl Network {
         let length = checked_len(self.length(frame_len));
         match *self {
             Self::V4 { at, sum, identification, id_step } => {
-                // Unless configured otherwise, Linux increments it even with "don't fragment" set:
-                // the metadata does not tell whether the sender's own packets all have the same
-                // identification.
-                let step = low_half(index).wrapping_mul(id_step);
-                let identification = identification.wrapping_add(step);
+                let identification = advanced(identification, id_step, index);
                 let checksum = sum.add(length).add(identification).checksum();
                 if let Some(header) = fixed::<{ ipv4::MIN_HEADER_LEN }>(headers, at) {
                     write_u16(header, ipv4::field::TOTAL_LENGTH, length);
@@ -91,6 +87,23 @@ impl Network {
             }
             Self::V6 { at } => write_u16(headers, at + ipv6::field::PAYLOAD_LENGTH, length),
         }
+    }
+
+    /// Whether `frame` has the identification and the IPv4 checksum that [`Self::write`] would
+    /// store.
+    #[inline]
+    pub(crate) fn is_written(&self, frame: &[u8], index: u32) -> bool {
+        let Self::V4 { at, sum, identification, id_step } = *self else {
+            return true;
+        };
+        let Some(header) = frame.get(at..).and_then(|ip| ip.first_chunk::<20>()) else {
+            return false;
+        };
+        let length = checked_len(self.length(frame.len()));
+        let identification = advanced(identification, id_step, index);
+        let checksum = sum.add(length).add(identification).checksum();
+        read_u16(header, ipv4::field::IDENTIFICATION) == identification
+            && read_u16(header, ipv4::field::CHECKSUM) == checksum
     }
 
     /// The pseudo-header's sum without a length.
@@ -230,6 +243,14 @@ impl Udp {
             write_u16(header, udp::field::CHECKSUM, sum.udp_checksum());
         }
     }
+}
+
+/// The identification of the packet at `index`. Unless configured otherwise, Linux increments it
+/// even with "don't fragment" set: the metadata does not tell whether the sender's own packets all
+/// have the same identification.
+#[inline]
+fn advanced(first: u16, step: u16, index: u32) -> u16 {
+    first.wrapping_add(low_half(index).wrapping_mul(step))
 }
 
 /// The header at `at`: a single length check for all its fields. It always exists, as checked when

@@ -86,11 +86,12 @@ impl Tunnel {
         }
     }
 
-    /// Stores only the fields of the outer IP header. Between packets of equal length no other
-    /// field of the tunnel differs: the sums of their contents are equal.
-    #[inline]
-    pub(crate) fn write_network(&self, headers: &mut [u8], frame_len: usize, index: u32) {
-        self.network.write(headers, frame_len, index);
+    /// Whether the outer IP header of `frame` has the numbers of the packet at `index`. Between
+    /// packets of equal length no other field of the tunnel differs: the sums of their contents are
+    /// equal.
+    #[inline(never)]
+    pub(crate) fn has_network(&self, frame: &[u8], index: u32) -> bool {
+        self.network.is_written(frame, index)
     }
 
     /// Changes the headers of a train's first packet into those of the train, a frame of

@@ -104,12 +104,14 @@
 mod around;
 mod flow;
 mod headers;
+mod next;
 mod run;
 mod template;
 
 use std::ops::Range;
 
 use headers::{Found, Headers};
+use next::Nexts;
 use run::Run;
 use tapswitch_wire::{FlowKey, LongNetHeader, NetHeader, ip_proto};
 use template::Template;
@@ -194,6 +196,8 @@ impl Unit<'_> {
 pub struct Coalescer {
     /// In the order of their first frames.
     runs: Vec<Run>,
+    /// Predictions for the next packets of runs.
+    nexts: Nexts,
     /// For each frame of the batch, the next one of its run.
     next: Vec<u32>,
     /// Payloads after the first frames, grouped by run.
@@ -220,6 +224,7 @@ impl Coalescer {
     pub fn with_tunnels(frames: usize, tunnels: Tunnels) -> Self {
         Self {
             runs: Vec::with_capacity(frames),
+            nexts: Nexts::new(frames / 2),
             next: Vec::with_capacity(frames),
             parts: Vec::with_capacity(frames),
             buckets: [NONE; BUCKETS],
@@ -240,24 +245,29 @@ impl Coalescer {
         buf: &mut [u8],
         batch: &[Place],
     ) -> impl ExactSizeIterator<Item = Unit<'a>> + use<'a> {
-        // 1. The packet continues the expected run with a segment of the same length: one masked
-        //    comparison with the predicted headers, made from those of the run's first packet. A
-        //    shorter or slightly different one is compared field by field.
-        // 2. It continues another run: found by a hash of addresses and ports.
-        // 3. Its headers have another layout, or it starts a run: they are parsed.
+        // 1. The packet continues the expected run with a segment of the same length: its numbers
+        //    are the predicted ones, and one masked comparison finds the rest of its headers equal
+        //    to those of the run's first packet. While there is one flow, in a loop of its own.
+        // 2. It continues another run, found by a hash of addresses and ports, in the same way, or
+        //    field by field if it is the second packet, shorter or slightly different.
+        // 3. It starts a run: one masked comparison if the last frame had the same layout,
+        //    otherwise it is parsed.
         //
         // Checksums are verified only if the packet fits a run otherwise. Unless its metadata marks
         // it as valid, that costs one more pass over the payload.
         self.runs.clear();
+        self.nexts.clear();
         self.next.clear();
         self.next.resize(batch.len(), NONE);
         self.parts.clear();
         self.forget();
-        for (place, index) in batch.iter().zip(0..) {
-            match buf.get(place.start..place.end) {
-                Some(_) => self.take(buf, place, index),
-                None => self.runs.push(Run::alone(place.meta, index)),
+        let mut index = 0;
+        while let Some(rest @ [place, ..]) = batch.get(index..) {
+            let joined = self.extend(buf, rest, to_u32(index));
+            if joined == 0 {
+                self.take(buf, place, to_u32(index));
             }
+            index += joined.max(1);
         }
         self.gather(buf, batch);
         let (runs, parts) = (&self.runs, &self.parts);
@@ -270,11 +280,41 @@ impl Coalescer {
         (self.last, self.expected) = (NONE, NONE);
     }
 
+    /// Adds the frames of `batch`, from `index` on, to the expected run while it predicts each of
+    /// them. Returns their number.
+    #[inline(never)]
+    fn extend(&mut self, buf: &[u8], batch: &[Place], index: u32) -> usize {
+        let at = self.expected;
+        let Some(run) = self.runs.get_mut(at as usize) else {
+            return 0;
+        };
+        let Some(next) = self.nexts.get_mut(run.next) else {
+            return 0;
+        };
+        let is_alone = at == self.last && at == run.follower;
+        let max = if is_alone { batch.len() } else { 1 };
+        let mut joined = 0;
+        while let Some(place) = batch.get(joined)
+            && joined < max
+            && let Some(frame) = buf.get(place.start..place.end)
+            && run.join_next(next, &place.meta, frame)
+        {
+            let index = index.wrapping_add(to_u32(joined));
+            self.next[run.tail as usize] = index;
+            run.tail = index;
+            joined += 1;
+        }
+        if joined > 0 && !is_alone {
+            self.follow(at);
+        }
+        joined
+    }
+
     /// Adds the frame at `index` of the batch to its run, or to a new one.
-    #[inline]
+    #[inline(never)]
     fn take(&mut self, buf: &mut [u8], place: &Place, index: u32) {
-        if self.append(self.expected, buf, place, index) {
-            return;
+        if buf.get(place.start..place.end).is_none() {
+            return self.runs.push(Run::alone(place, index));
         }
         let bucket = self.foretell_bucket(&buf[place.start..place.end]);
         let mut at = bucket.map_or(NONE, |bucket| self.buckets[bucket]);
@@ -308,19 +348,16 @@ impl Coalescer {
     }
 
     /// Adds the frame at `index` to the run at `at`, if it fits.
-    #[inline]
-    fn append(&mut self, at: u32, buf: &mut [u8], place: &Place, index: u32) -> bool {
+    fn append(&mut self, at: u32, buf: &[u8], place: &Place, index: u32) -> bool {
         let Some(run) = self.runs.get_mut(at as usize) else {
             return false;
         };
         let Some(template) = self.templates.get(run.template) else {
             return false;
         };
-        let frame = &buf[place.start..place.end];
-        if !run.join(template, buf, &place.meta, frame) {
+        if !run.join(&mut self.nexts, template, buf, &place.meta, &buf[place.start..place.end]) {
             return false;
         }
-        run.foretell(buf);
         self.next[run.tail as usize] = index;
         run.tail = index;
         if at != self.last || at != self.expected {
@@ -332,16 +369,18 @@ impl Coalescer {
     /// Handles a frame that continues no run of the bucket `tried`.
     fn parse(&mut self, tried: Option<usize>, buf: &mut [u8], place: &Place, index: u32) {
         let frame = &buf[place.start..place.end];
-        let (headers, outer) = match Headers::find(frame, self.tunnels) {
-            Found::Flow(headers, outer) => (headers, outer),
-            Found::Unclear => {
-                self.forget();
-                return self.runs.push(Run::alone(place.meta, index));
-            }
-            Found::Foreign => return self.runs.push(Run::alone(place.meta, index)),
+        let template = match self.shape_of(frame) {
+            Some(template) => template,
+            None => match Headers::find(frame, self.tunnels) {
+                Found::Flow(headers, outer) => self.template_of(headers, outer, frame),
+                Found::Unclear => {
+                    self.forget();
+                    return self.runs.push(Run::alone(place, index));
+                }
+                Found::Foreign => return self.runs.push(Run::alone(place, index)),
+            },
         };
-        let template = self.template_of(headers, outer);
-        let bucket = bucket(&headers, frame);
+        let bucket = bucket(&self.templates[template].headers, frame);
         let mut at = self.buckets[bucket];
         while let Some(run) = self.runs.get(at as usize) {
             let older = run.older;
@@ -357,15 +396,27 @@ impl Coalescer {
         let at = to_u32(self.runs.len());
         self.follow(at);
         let older = std::mem::replace(&mut self.buckets[bucket], at);
-        let frame = &buf[place.start..place.end];
-        let mut run = Run::new(place, frame, headers, outer, index);
-        (run.template, run.older, run.follower) = (template, older, at);
+        let mut run = Run::alone(place, index);
+        (run.older, run.follower) = (older, at);
         self.runs.push(run);
+        if let Some(run) = self.runs.last_mut() {
+            run.start(&buf[place.start..place.end], &self.templates[template], template);
+        }
+    }
+
+    /// Index of the template of the last frame, if `frame` has headers of the same layout. That
+    /// saves parsing it.
+    #[inline]
+    fn shape_of(&self, frame: &[u8]) -> Option<usize> {
+        let index = self.runs.get(self.last as usize)?.template;
+        let template = self.templates.get(index)?;
+        let is_known = template.headers.is_tcp || self.tunnels == Tunnels::None;
+        (is_known && template.is_shape_of(frame)).then_some(index)
     }
 
     /// Index of the template for `headers` and `outer`. If there are too many, all are dropped and
     /// all runs end.
-    fn template_of(&mut self, headers: Headers, outer: Option<Outer>) -> usize {
+    fn template_of(&mut self, headers: Headers, outer: Option<Outer>, frame: &[u8]) -> usize {
         let is_own = |known: &Template| known.headers == headers && known.outer == outer;
         if let Some(index) = self.templates.iter().position(is_own) {
             return index;
@@ -374,7 +425,7 @@ impl Coalescer {
             self.templates.clear();
             self.forget();
         }
-        self.templates.push(Template::new(headers, outer));
+        self.templates.push(Template::new(headers, outer, frame));
         self.templates.len() - 1
     }
 

@@ -5,11 +5,12 @@ use std::ops::Range;
 use tapswitch_wire::checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
 use tapswitch_wire::{
     GsoType, NetHeader, NetHeaderFlags, ethernet, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp,
-    udp, write_u16, write_u32,
+    udp, write_u16,
 };
 
 use super::around;
 use super::headers::{Headers, LEN_MAX as HEADERS_LEN_MAX};
+use super::next::{Next, Nexts, Numbers};
 use super::template::Template;
 use super::{NONE, Place, Unit};
 use crate::SplitOptions;
@@ -35,6 +36,8 @@ pub(super) struct Run {
     pub(super) first: u32,
     /// Index of the last frame.
     pub(super) tail: u32,
+    /// Index of the prediction for the next packet; [`NONE`] before the second one.
+    pub(super) next: u32,
     /// Next older run of the bucket.
     pub(super) older: u32,
     /// Run of the frame that followed this run's last frame, which predicts it for the next time;
@@ -93,36 +96,59 @@ impl Sums {
 }
 
 impl Run {
-    /// A single frame at `index` of the batch, of no flow.
-    pub(super) fn alone(meta: NetHeader, index: u32) -> Self {
-        let place = Place { meta, ..Place::default() };
-        Self::with_state(&place, Headers::default(), index, State::Ended)
+    /// A single frame at `place` and at `index` of the batch, of no flow.
+    #[inline]
+    pub(super) fn alone(place: &Place, index: u32) -> Self {
+        Self {
+            meta: place.meta,
+            headers: Headers::default(),
+            template: 0,
+            is_inside: false,
+            tunnel: None,
+            start: place.start,
+            end: place.end,
+            first: index,
+            tail: index,
+            next: NONE,
+            older: NONE,
+            follower: NONE,
+            state: State::Ended,
+            packets: 1,
+            size: 0,
+            payload_len: 0,
+            identification: 0,
+            sequence: 0,
+            first_flags: 0,
+            last_flags: 0,
+            sums: Sums::default(),
+            parts: 0..0,
+        }
     }
 
-    /// A run that starts with `frame`, which is at `place` and at `index` of the batch.
-    pub(super) fn new(
-        place: &Place,
-        frame: &[u8],
-        headers: Headers,
-        outer: Option<Outer>,
-        index: u32,
-    ) -> Self {
-        let run = Self::with_state(place, headers, index, State::Untested);
-        let run = Self { is_inside: outer.is_some(), ..run };
-        let fields = Fields::read(&headers, frame);
-        let payload_len = to_u32(frame.len() - run.headers_len());
-        let Some(size) = run.size_of(&place.meta, payload_len) else {
-            return Self { state: State::Ended, ..run };
+    /// Starts a run with `frame`, which was [alone](Self::alone) and has headers like `template`,
+    /// at `index`. In place: a run that is moved soon after it was made waits for its smallest
+    /// fields.
+    pub(super) fn start(&mut self, frame: &[u8], template: &Template, index: usize) {
+        self.headers = template.headers;
+        self.template = index;
+        self.is_inside = template.outer.is_some();
+        let payload_len = to_u32(frame.len() - self.headers_len());
+        let Some(size) = self.size_of(&self.meta, payload_len) else {
+            return;
         };
-        let Fields { identification, sequence, flags: first_flags, .. } = fields;
-        let packets = payload_len.div_ceil(size);
-        let run = Self { size, packets, payload_len, identification, sequence, first_flags, ..run };
+        let fields = Fields::read(&self.headers, frame);
+        (self.size, self.payload_len) = (size, payload_len);
+        self.packets = if size == payload_len { 1 } else { payload_len.div_ceil(size) };
+        (self.identification, self.sequence) = (fields.identification, fields.sequence);
+        self.first_flags = fields.flags;
         let may_go_on = payload_len.is_multiple_of(size)
-            && packets < TCP_PACKETS_MAX
+            && self.packets < TCP_PACKETS_MAX
             && fields.flags & ENDING == 0
-            && fields.are_true(&headers, frame)
-            && is_clear(&place.meta, &headers);
-        Self { state: if may_go_on { State::Untested } else { State::Ended }, ..run }
+            && fields.are_true(&self.headers, frame)
+            && is_clear(&self.meta, &self.headers);
+        if may_go_on {
+            self.state = State::Untested;
+        }
     }
 
     /// Payload bytes of each packet of a frame with `payload_len` bytes, if it may start a train.
@@ -136,32 +162,6 @@ impl Run {
     /// packets of a train with the ECN bit differ in CWR.
     fn is_own_train(&self, meta: &NetHeader) -> bool {
         self.headers.is_tcp && !self.is_inside && meta.gso_type == self.headers.gso_type()
-    }
-
-    fn with_state(place: &Place, headers: Headers, index: u32, state: State) -> Self {
-        Self {
-            meta: place.meta,
-            headers,
-            template: 0,
-            is_inside: false,
-            tunnel: None,
-            start: place.start,
-            end: place.end,
-            first: index,
-            tail: index,
-            older: NONE,
-            follower: NONE,
-            state,
-            packets: 1,
-            size: 0,
-            payload_len: 0,
-            identification: 0,
-            sequence: 0,
-            first_flags: 0,
-            last_flags: 0,
-            sums: Sums::default(),
-            parts: 0..0,
-        }
     }
 
     /// Length in bytes of each packet's headers.
@@ -197,22 +197,40 @@ impl Run {
     /// Ends the run.
     pub(super) fn end(&mut self) {
         self.state = State::Ended;
+        self.next = NONE;
     }
 
     /// Adds `frame` if it is the next packet and fits the train. `template` is that of the run's
     /// headers.
-    #[inline]
     pub(super) fn join(
         &mut self,
+        nexts: &mut Nexts,
         template: &Template,
         buf: &[u8],
         meta: &NetHeader,
         frame: &[u8],
     ) -> bool {
-        let first = &buf[self.start..self.end];
-        if self.state == State::Open && template.is_foretold(first, frame) {
-            return self.join_foretold(meta, frame);
+        if let Some(next) = nexts.get_mut(self.next)
+            && self.join_as(next, meta, frame)
+        {
+            return true;
         }
+        let first = &buf[self.start..self.end];
+        if !self.join_other(template, first, meta, frame) {
+            return false;
+        }
+        self.foretell(nexts, template, first);
+        true
+    }
+
+    /// The same for a packet that is not as predicted.
+    fn join_other(
+        &mut self,
+        template: &Template,
+        first: &[u8],
+        meta: &NetHeader,
+        frame: &[u8],
+    ) -> bool {
         let outer = template.outer.as_ref();
         if self.state == State::Ended
             || self.ports(first) != self.ports(frame)
@@ -254,22 +272,64 @@ impl Run {
         frame.get(self.transport()..)?.first_chunk()
     }
 
-    /// As [`Self::join`], for a packet whose headers are as predicted.
-    #[inline]
-    fn join_foretold(&mut self, meta: &NetHeader, frame: &[u8]) -> bool {
-        let upper = &frame[self.transport()..];
-        let checksum = read_u16(upper, self.headers.checksum_offset());
-        let flags = if self.headers.is_tcp { upper[tcp::field::FLAGS] } else { 0 };
-        let is_fit = frame.len() == self.headers_len() + self.size as usize
-            && !meta.is_train()
-            && is_clear(meta, &self.headers)
-            && (checksum != 0 || self.headers.is_tcp)
-            && self.headers_len() + (self.payload_len + self.size) as usize <= LEN_MAX
-            && self.has_right_sum(meta, upper, checksum);
-        if is_fit {
-            self.go_on(1, self.size, flags);
+    #[inline(never)]
+    fn join_as(&mut self, next: &mut Next, meta: &NetHeader, frame: &[u8]) -> bool {
+        self.join_next(next, meta, frame)
+    }
+
+    /// As [`Self::join`], for the packet that is predicted as `next`. If it returns false,
+    /// [`Self::join`] may still succeed.
+    #[expect(clippy::inline_always, reason = "so that pointers stay in registers")]
+    #[inline(always)]
+    pub(super) fn join_next(&mut self, next: &mut Next, meta: &NetHeader, frame: &[u8]) -> bool {
+        let Some((checksum, flags)) = next.numbers.read(&self.headers, frame) else {
+            return false;
+        };
+        let is_next = next.is_like(frame)
+            && self.is_numbered_around(frame)
+            && self.has_checksum(&next.numbers.pseudo_header, meta, frame, checksum);
+        if is_next {
+            self.packets += 1;
+            self.payload_len += self.size;
+            if next.numbers.advance(self.size, flags & LAST_ONLY) {
+                self.next = NONE;
+                self.settle(flags);
+            }
         }
-        is_fit
+        is_next
+    }
+
+    /// Whether `checksum` of a single packet, with this sum of the pseudo-header, is the one that
+    /// segmentation would write.
+    #[inline]
+    fn has_checksum(
+        &self,
+        pseudo_header: &Sum,
+        meta: &NetHeader,
+        frame: &[u8],
+        checksum: u16,
+    ) -> bool {
+        match meta.flags {
+            _ if meta.is_train() => false,
+            NetHeaderFlags::DATA_VALID if !self.is_inside => true,
+            0 | NetHeaderFlags::DATA_VALID => {
+                pseudo_header.add_bytes(&frame[self.transport()..]).is_valid()
+            }
+            _ => {
+                meta.needs_checksum()
+                    && is_clear(meta, &self.headers)
+                    && checksum == pseudo_header.partial()
+            }
+        }
+    }
+
+    /// Whether the outer IP header of `frame`, if any, has the next number.
+    #[inline]
+    fn is_numbered_around(&self, frame: &[u8]) -> bool {
+        match &self.tunnel {
+            Some(tunnel) => tunnel.has_network(frame, self.packets),
+            None => true,
+        }
     }
 
     /// Updates the state after a frame has joined.
@@ -277,41 +337,49 @@ impl Run {
     fn go_on(&mut self, packets: u32, payload_len: u32, flags: u8) {
         self.packets += packets;
         self.payload_len += payload_len;
-        self.last_flags = flags & LAST_ONLY;
-        let max = if self.headers.is_tcp { TCP_PACKETS_MAX } else { UDP_PACKETS_MAX };
-        let is_full = self.packets >= max;
-        let is_short = payload_len != packets * self.size;
-        if is_short || is_full || flags & ENDING != 0 {
-            self.state = State::Ended;
+        self.settle(flags);
+        if payload_len != packets * self.size {
+            self.end();
         }
     }
 
-    /// Changes the first packet's headers into the prediction for the next one, of a single full
-    /// packet even if the first frame is a train; [`Self::finish`] restores them.
+    /// Ends the run if its last packet has flags that end a train, or is the last one that a train
+    /// may have.
+    fn settle(&mut self, flags: u8) {
+        self.last_flags = flags & LAST_ONLY;
+        if self.packets >= self.packets_max() || flags & ENDING != 0 {
+            self.end();
+        }
+    }
+
     #[inline]
-    pub(super) fn foretell(&self, buf: &mut [u8]) {
-        let frame = &mut buf[self.start..self.end];
-        let (network, transport) = (self.network(), self.transport());
-        if let Some(tunnel) = &self.tunnel {
-            let frame_len = frame.len();
-            tunnel.write_network(frame, frame_len, self.packets);
+    fn packets_max(&self) -> u32 {
+        if self.headers.is_tcp { TCP_PACKETS_MAX } else { UDP_PACKETS_MAX }
+    }
+
+    /// Predicts the next packet, if it may be a full one.
+    fn foretell(&mut self, nexts: &mut Nexts, template: &Template, first: &[u8]) {
+        let frame_len = self.headers_len() + self.size as usize;
+        let room = LEN_MAX - self.headers_len() - self.payload_len as usize;
+        let left = (to_u32(room) / self.size).min(self.packets_max().saturating_sub(self.packets));
+        if self.state != State::Open || first.len() != frame_len || left == 0 {
+            return;
         }
-        let len = self.headers_len() + self.size as usize - network;
-        let ip = &mut frame[network..];
-        if self.headers.is_v4 {
-            let identification = self.identification.wrapping_add(low_half(self.packets));
-            let len = to_u16(len);
-            let sum = Sum::from_partial(self.sums.ipv4).add(len).add(identification);
-            write_u16(ip, ipv4::field::TOTAL_LENGTH, len);
-            write_u16(ip, ipv4::field::IDENTIFICATION, identification);
-            write_u16(ip, ipv4::field::CHECKSUM, sum.checksum());
-        } else {
-            write_u16(ip, ipv6::field::PAYLOAD_LENGTH, to_u16(len - ipv6::HEADER_LEN));
-        }
-        if self.headers.is_tcp {
-            let tcp = &mut frame[transport..];
-            let sequence = self.sequence.wrapping_add(self.payload_len);
-            write_u32(tcp, tcp::field::SEQUENCE, sequence);
+        let ip_len = to_u16(frame_len - self.network());
+        let numbers = Numbers {
+            left,
+            frame_len,
+            identification: self.identification.wrapping_add(low_half(self.packets)),
+            ipv4: u32::from(self.sums.ipv4) + u32::from(ip_len),
+            sequence: self.sequence.wrapping_add(self.payload_len),
+            pseudo_header: self.sums.pseudo_header.add(to_u16(frame_len - self.transport())),
+        };
+        match nexts.get_mut(self.next) {
+            Some(next) => next.numbers = numbers,
+            None => {
+                let added = nexts.add(|next| next.set(template, first, numbers));
+                self.next = added.unwrap_or(NONE);
+            }
         }
     }
 
@@ -346,7 +414,6 @@ impl Run {
             let len = to_u16(total - network);
             let sum = Sum::from_partial(self.sums.ipv4).add(len).add(self.identification);
             write_u16(frame, network + ipv4::field::TOTAL_LENGTH, len);
-            write_u16(frame, network + ipv4::field::IDENTIFICATION, self.identification);
             write_u16(frame, network + ipv4::field::CHECKSUM, sum.checksum());
         } else {
             let len = to_u16(total - network - ipv6::HEADER_LEN);
@@ -356,7 +423,6 @@ impl Run {
         let partial = self.sums.pseudo_header.add(len).partial();
         write_u16(frame, transport + self.headers.checksum_offset(), partial);
         if self.headers.is_tcp {
-            write_u32(frame, transport + tcp::field::SEQUENCE, self.sequence);
             frame[transport + tcp::field::FLAGS] = self.first_flags | self.last_flags;
         } else {
             write_u16(frame, transport + udp::field::LENGTH, len);
@@ -581,7 +647,7 @@ const fn low_half(packets: u32) -> u16 {
 }
 
 /// Flags that only a train's last packet may have.
-const LAST_ONLY: u8 = tcp::FIN | tcp::PSH;
+pub(super) const LAST_ONLY: u8 = tcp::FIN | tcp::PSH;
 /// Flags of a packet after which no other joins (Linux `tcp_gro_receive`).
 const ENDING: u8 = LAST_ONLY | SYN | RST | URG;
 const SYN: u8 = 0x02;
