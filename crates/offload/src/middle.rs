@@ -170,12 +170,19 @@ fn copy(to: &mut [u8], from: &[u8; LEN_MAX]) {
     let Some(last) = to.len().checked_sub(BLOCK) else {
         return to.copy_from_slice(&from[..to.len()]);
     };
-    let starts = [0, BLOCK.min(last), (2 * BLOCK).min(last), last];
-    for at in starts {
-        let (to, from) = (to[at..].first_chunk_mut::<BLOCK>(), from[at..].first_chunk());
-        if let (Some(to), Some(from)) = (to, from) {
-            *to = *from;
-        }
+    copy_block(to, from, 0);
+    copy_block(to, from, BLOCK.min(last));
+    if last > 2 * BLOCK {
+        copy_block(to, from, 2 * BLOCK);
+    }
+    copy_block(to, from, last);
+}
+
+#[inline]
+fn copy_block(to: &mut [u8], from: &[u8; LEN_MAX], at: usize) {
+    if let (Some(to), Some(from)) = (to[at..].first_chunk_mut::<BLOCK>(), from[at..].first_chunk())
+    {
+        *to = *from;
     }
 }
 
