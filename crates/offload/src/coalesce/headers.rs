@@ -2,6 +2,7 @@
 
 use tapswitch_wire::{GsoType, ip_proto, ipv4, ipv6, read_u16, read_u32, tcp, udp};
 
+use crate::encapsulation;
 use crate::ip::{Ip, Version};
 use crate::layers::Outer;
 
@@ -78,6 +79,13 @@ impl Headers {
     #[inline]
     pub(super) fn checksum_offset(&self) -> usize {
         if self.is_tcp { tcp::field::CHECKSUM } else { udp::field::CHECKSUM }
+    }
+
+    /// Whether `frame` with these headers is one of a tunnel on UDP.
+    #[inline]
+    pub(super) fn is_of_tunnel(&self, frame: &[u8]) -> bool {
+        let at = usize::from(self.transport) + udp::field::DST_PORT;
+        !self.is_tcp && encapsulation::is_known_port(read_u16(frame, at))
     }
 
     /// Hash of the fields that differ between most flows. `frame` may have other headers, but is

@@ -410,8 +410,8 @@ impl Coalescer {
     fn shape_of(&self, frame: &[u8]) -> Option<usize> {
         let index = self.runs.get(self.last as usize)?.template;
         let template = self.templates.get(index)?;
-        let is_known = template.headers.is_tcp || self.tunnels == Tunnels::None;
-        (is_known && template.is_shape_of(frame)).then_some(index)
+        let is_inside = || self.tunnels != Tunnels::None && template.headers.is_of_tunnel(frame);
+        (template.is_shape_of(frame) && !is_inside()).then_some(index)
     }
 
     /// Index of the template for `headers` and `outer`. If there are too many, all are dropped and

@@ -64,8 +64,10 @@ impl Nexts {
 /// Numbers of the next packet, and what is known of all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Numbers {
-    /// Number of full packets that may still join.
+    /// Number of packets that may still join; more than zero, as the run would have ended.
     pub(super) left: u32,
+    /// Bytes of payload that may still join, at least one packet's.
+    pub(super) room: u32,
     /// Length of the frame in bytes.
     pub(super) frame_len: usize,
     /// Zero for IPv6.
@@ -176,9 +178,10 @@ impl Numbers {
     #[inline]
     pub(super) fn advance(&mut self, size: u32, flags: u8) -> bool {
         self.left -= 1;
+        self.room -= size;
         self.identification = self.identification.wrapping_add(1);
         self.sequence = self.sequence.wrapping_add(size);
-        if self.left == 0 || flags != 0 {
+        if self.left == 0 || self.room < size || flags != 0 {
             // No frame is so short.
             self.frame_len = 0;
         }

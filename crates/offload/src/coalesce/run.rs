@@ -138,10 +138,11 @@ impl Run {
         };
         let fields = Fields::read(&self.headers, frame);
         (self.size, self.payload_len) = (size, payload_len);
+        let is_whole = size == payload_len || payload_len.is_multiple_of(size);
         self.packets = if size == payload_len { 1 } else { payload_len.div_ceil(size) };
         (self.identification, self.sequence) = (fields.identification, fields.sequence);
         self.first_flags = fields.flags;
-        let may_go_on = payload_len.is_multiple_of(size)
+        let may_go_on = is_whole
             && self.packets < TCP_PACKETS_MAX
             && fields.flags & ENDING == 0
             && fields.are_true(&self.headers, frame)
@@ -360,14 +361,14 @@ impl Run {
     /// Predicts the next packet, if it may be a full one.
     fn foretell(&mut self, nexts: &mut Nexts, template: &Template, first: &[u8]) {
         let frame_len = self.headers_len() + self.size as usize;
-        let room = LEN_MAX - self.headers_len() - self.payload_len as usize;
-        let left = (to_u32(room) / self.size).min(self.packets_max().saturating_sub(self.packets));
-        if self.state != State::Open || first.len() != frame_len || left == 0 {
+        let room = to_u32(LEN_MAX - self.headers_len()) - self.payload_len;
+        if self.state != State::Open || first.len() != frame_len || room < self.size {
             return;
         }
         let ip_len = to_u16(frame_len - self.network());
         let numbers = Numbers {
-            left,
+            left: self.packets_max().saturating_sub(self.packets),
+            room,
             frame_len,
             identification: self.identification.wrapping_add(low_half(self.packets)),
             ipv4: u32::from(self.sums.ipv4) + u32::from(ip_len),

@@ -79,8 +79,8 @@ impl Template {
         }
     }
 
-    /// Whether `frame` certainly has headers of this layout, and no padding. Tunnels on UDP are not
-    /// told apart from other UDP.
+    /// Whether `frame` certainly has headers of this layout, and no padding. It may belong to a
+    /// tunnel on UDP.
     pub(super) fn is_shape_of(&self, frame: &[u8]) -> bool {
         let network = usize::from(self.headers.network);
         let len = match self.headers.is_v4 {
