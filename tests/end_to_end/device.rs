@@ -147,7 +147,8 @@ fn a_program_uses_what_was_made_and_is_named() {
     let row = room.device("list").well();
     assert!(row.contains(&format!("({})", std::process::id())), "{row}");
     drop(device);
-    assert_eq!(room.show("t0")["queues"], 0, "it stays");
+    // An inspection by another test's program may hold its files for a moment.
+    until("it stays, unused", || room.show("t0")["queues"] == 0);
 }
 
 #[test]
