@@ -87,6 +87,7 @@ enum Width {
     Six,
     Eight,
     Sixteen,
+    TwentyFour,
     /// For short frames: this takes more instructions than sixteen words.
     Twelve,
 }
@@ -119,6 +120,7 @@ impl Next {
             Width::Six => self.has_words::<6>(words),
             Width::Eight => self.has_words::<8>(words),
             Width::Sixteen => self.has_words::<16>(words),
+            Width::TwentyFour => self.has_words::<24>(words),
             Width::Twelve => self.has_words::<12>(words),
         }
     }
@@ -190,18 +192,19 @@ impl Numbers {
 }
 
 impl Width {
-    const ALL: [Self; 4] = [Self::Six, Self::Eight, Self::Sixteen, Self::Twelve];
+    const ALL: [Self; 5] = [Self::Six, Self::Eight, Self::Sixteen, Self::TwentyFour, Self::Twelve];
 
     const fn words(self) -> usize {
         match self {
             Self::Six => 6,
             Self::Eight => 8,
-            Self::Sixteen => WORDS_MAX,
+            Self::Sixteen => 16,
+            Self::TwentyFour => WORDS_MAX,
             Self::Twelve => 12,
         }
     }
 }
 
-/// Words of the longest headers that are predicted, for example TCP over IPv4 with timestamps in
-/// VXLAN.
-const WORDS_MAX: usize = 16;
+/// Words of the longest headers that are predicted, for example TCP over IPv6 with timestamps in
+/// VXLAN over IPv6, and eight tags.
+const WORDS_MAX: usize = 24;
