@@ -16,7 +16,7 @@ help:
 	@echo 'make bench    compare with bare loops, Open vSwitch and tun-rs (as root; minutes);'
 	@echo '              BENCH=NAME runs only that one (tap-forward, echo, vlan, vhost, offload,'
 	@echo '              lossless, controller) with ARGS=...'
-	@echo 'make bench-guest  the part of lossless that needs Linux 7.3, in a guest (half an hour; no root)'
+	@echo 'make bench-guest  the part of lossless that needs Linux 7.3, in a guest (an hour; no root)'
 	@echo 'make build    build the release binary, target/release/tapswitch'
 	@echo 'make install  install the binary to $(PREFIX)/bin'
 	@echo 'make format   format the code'
