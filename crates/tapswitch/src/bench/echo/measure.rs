@@ -1,8 +1,9 @@
 //! The measurement of one thread that moves frames, by whatever means.
 //!
-//! All candidates share it: clock, counters, window. The clock is read once per burst. The window
-//! opens some time after the first frame of any queue and has a fixed length; after it frames are
-//! moved until no more arrive, so that senders end in an orderly way and everything can be counted.
+//! All candidates share it: clock, counters, window. The clock is read once per turn of at most 64
+//! frames. The window opens some time after the first frame of any queue and has a fixed length;
+//! after it frames are moved until no more arrive, so that senders end in an orderly way and
+//! everything can be counted.
 
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -41,7 +42,7 @@ pub(super) trait Mover: Send {
     /// Descriptors that are readable if there are frames.
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Moves the queued frames, at most a burst. Returns false if there were none.
+    /// Moves the queued frames, at most 64. Returns false if there were none.
     fn turn(&mut self, tally: &mut Tally) -> Result<bool, Failure>;
 }
 

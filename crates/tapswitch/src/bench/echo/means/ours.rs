@@ -7,7 +7,7 @@ use tapswitch_tap::{Burst, Engine, EngineKind, NetHeader, Queue, Sent};
 use crate::bench::echo::measure::Mover;
 use crate::bench::echo::swap::{Layer, Tally, swap_addresses};
 
-use super::Failure;
+use super::{BURST_COUNT, Failure};
 
 /// Returns the frames of one queue.
 pub(super) struct Echo {
@@ -31,16 +31,19 @@ impl Mover for Echo {
 
     fn turn(&mut self, tally: &mut Tally) -> Result<bool, Failure> {
         let Self { engine, layer, burst } = self;
-        let count = engine.recv(burst)?;
-        if count == 0 {
-            engine.flush()?;
-            return Ok(false);
+        let mut moved = 0;
+        while engine.recv(burst)? > 0 {
+            for mut frame in &mut *burst {
+                swap_addresses(*layer, frame.bytes_mut());
+            }
+            let may_have_more = settle(engine.send(&*burst), burst, *layer, tally);
+            moved += burst.len();
+            if moved >= BURST_COUNT || !may_have_more {
+                return Ok(true);
+            }
         }
-        for mut frame in &mut *burst {
-            swap_addresses(*layer, frame.bytes_mut());
-        }
-        settle(engine.send(&*burst), burst, *layer, tally);
-        Ok(true)
+        engine.flush()?;
+        Ok(moved > 0)
     }
 }
 
@@ -59,13 +62,17 @@ impl Forwarder {
 
     fn pass(&mut self, from: usize, tally: &mut Tally) -> Result<bool, Failure> {
         let Self { engines, burst } = self;
-        let count = engines[from].recv(burst)?;
-        if count == 0 {
-            engines[1 - from].flush()?;
-            return Ok(false);
+        let mut moved = 0;
+        while engines[from].recv(burst)? > 0 {
+            let sent = engines[1 - from].send(&*burst);
+            let may_have_more = settle(sent, burst, Layer::Tun, tally);
+            moved += burst.len();
+            if moved >= BURST_COUNT || !may_have_more {
+                return Ok(true);
+            }
         }
-        settle(engines[1 - from].send(&*burst), burst, Layer::Tun, tally);
-        Ok(true)
+        engines[1 - from].flush()?;
+        Ok(moved > 0)
     }
 }
 
@@ -79,14 +86,18 @@ impl Mover for Forwarder {
     }
 }
 
-/// Counts the frames of a burst by their outcome.
-fn settle(sent: Sent<'_>, burst: &Burst, layer: Layer, tally: &mut Tally) {
+/// Counts the frames of a burst by their outcome. Returns whether it ends with a train: otherwise
+/// the queue was empty or the burst is full.
+fn settle(sent: Sent<'_>, burst: &Burst, layer: Layer, tally: &mut Tally) -> bool {
     let end = sent.stopped.map_or(burst.len(), |stopped| stopped.index);
     let mut refused = sent.refused.iter().map(|refused| refused.index).peekable();
+    let mut size = 0;
     for (index, frame) in burst.iter().enumerate() {
         let is_sent = refused.next_if_eq(&index).is_none() && index < end;
-        tally.settle(is_sent, layer, gso_size(&frame.header()), frame.bytes());
+        size = gso_size(&frame.header());
+        tally.settle(is_sent, layer, size, frame.bytes());
     }
+    size > 0
 }
 
 /// Payload per packet of a train; zero for other frames.
