@@ -9,11 +9,12 @@
 //! is the last of its burst, so that it is still cached when it is sent. The length of a frame is
 //! only known after the read, so a read needs [`BurstSize::max_frame_len`] free bytes.
 //!
-//! The payload of TCP over IPv4 with timestamps, which most trains have, starts at a cache line.
-//! The kernel copies it from an address that is mostly a multiple of 8, and AMD's `rep movsb` takes
-//! many times as long if the destination is 1 to 15 bytes further in its page than the source
-//! ("Long copies" in `docs/benchmarks.md`). If both are multiples of 8, that is one case in 512; if
-//! the frame started at a cache line, it would be two. The IP header is then at a multiple of 4.
+//! The payload of a train starts at a cache line if its headers are as long as those of the train
+//! before it, at first those of TCP over IPv4 with timestamps. The kernel copies it from an address
+//! that is mostly a multiple of 8 or 16, and AMD's `rep movsb` takes many times as long if the
+//! destination is 1 to 15 bytes further in its page than the source ("Long copies" in
+//! `docs/benchmarks.md`). If both are multiples of 8, that is one case in 512; if the frame started
+//! at a cache line, it would be two; and none if both are multiples of 16.
 
 use std::fmt;
 
@@ -113,7 +114,9 @@ pub struct Burst {
     end: usize,
     /// Layout of all prefixes.
     layout: Prefix,
-    /// Usual length of the headers before the payload.
+    /// Kind of the queue.
+    kind: Kind,
+    /// Length of the headers of the last train, or of usual ones.
     headers_len: usize,
 }
 
@@ -123,8 +126,9 @@ impl Burst {
         let slab = vec![0; LINE_LEN + size.bytes + size.stride()].into_boxed_slice();
         let origin = slab.as_ptr().align_offset(LINE_LEN).min(LINE_LEN);
         let slots = Vec::with_capacity(size.frames);
-        let headers_len = headers_len(Kind::Tap);
-        Self { slab, slots, size, origin, end: origin, layout: Prefix::NET_HEADER, headers_len }
+        let (kind, layout) = (Kind::Tap, Prefix::NET_HEADER);
+        let headers_len = headers_len(kind);
+        Self { slab, slots, size, origin, end: origin, layout, kind, headers_len }
     }
 
     /// Adds a frame that consists of `parts`. Returns `false` without a change if the burst is full
@@ -201,9 +205,21 @@ impl Burst {
     /// Removes all frames, and sets the kind and layout of the queue that the next ones come from.
     #[inline]
     pub(crate) fn begin(&mut self, kind: Kind, layout: Prefix) {
+        if kind != self.kind {
+            (self.kind, self.headers_len) = (kind, headers_len(kind));
+        } else if let Some(len) = self.headers_len_of_train() {
+            self.headers_len = len;
+        }
         self.clear();
         self.layout = layout.in_burst();
-        self.headers_len = headers_len(kind);
+    }
+
+    /// Length of the headers of the last frame, if it is a train.
+    #[inline]
+    fn headers_len_of_train(&self) -> Option<usize> {
+        let slot = self.slots.last()?;
+        let header = self.layout.header(self.slab.get(slot.start - self.layout.len()..)?);
+        (header.is_train() && header.hdr_len != 0).then_some(header.hdr_len.into())
     }
 
     /// Memory for the next prefix and frame: enough for both and one byte, so that a filled room
@@ -281,7 +297,7 @@ impl Burst {
     }
 }
 
-/// Length of the headers of TCP with timestamps over IPv4, which end at a cache line.
+/// Length of the headers of TCP with timestamps over IPv4, which most trains have.
 const fn headers_len(kind: Kind) -> usize {
     match kind {
         Kind::Tap => 14 + 20 + 32,
@@ -402,10 +418,30 @@ const LINE_LEN: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use tapswitch_wire::EtherType;
+    use tapswitch_wire::{EtherType, GsoType};
 
     use super::*;
     use crate::HeaderLen;
+
+    #[test]
+    fn payload_of_the_next_train_lies_at_a_cache_line_whatever_its_headers() {
+        let mut burst = Burst::default();
+        let mut payload_offset = |headers_len: u16, gso_type| {
+            burst.begin(Kind::Tap, Prefix::NET_HEADER);
+            let header = NetHeader { gso_type, hdr_len: headers_len, ..NetHeader::PLAIN };
+            assert!(burst.push(&header, &[&[0; 3000]]));
+            let frame = burst.iter().next().unwrap();
+            (frame.bytes().as_ptr().addr() + usize::from(headers_len)) % LINE_LEN
+        };
+        assert_eq!(payload_offset(66, GsoType::TCPV4), 0);
+        assert_eq!(payload_offset(42, GsoType::UDP_L4), 42 + LINE_LEN - 66);
+        assert_eq!(payload_offset(42, GsoType::UDP_L4), 0);
+        // Single packets in between do not matter.
+        assert_eq!(payload_offset(0, GsoType::NONE), LINE_LEN - 42);
+        assert_eq!(payload_offset(42, GsoType::UDP_L4), 0);
+        assert_eq!(payload_offset(65_000, GsoType::TCPV6), (65_000 - 42) % LINE_LEN);
+        assert_eq!(payload_offset(65_000, GsoType::TCPV6), 0);
+    }
 
     #[test]
     fn payload_lies_at_cache_lines_behind_headroom_and_frames_keep_their_bytes() {
