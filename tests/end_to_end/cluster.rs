@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -294,24 +293,23 @@ impl Watch {
             copies.extend(self.monitor.numbers(&self.stream));
             copies.contains(&(total - 1))
         });
-        // Open vSwitch may have let it overtake others.
-        if fabric.in_order(copies.clone()) != copies {
-            println!("not all copies arrived in order: {:?}", out_of_order(&copies));
-            thread::sleep(Duration::from_millis(300));
-            copies.extend(self.monitor.numbers(&self.stream));
-            copies = fabric.in_order(copies);
+        let missing = |copies: &[u32]| {
+            let first = copies.iter().min().copied().unwrap_or_default();
+            (first..total).filter(|number| !copies.contains(number)).collect::<Vec<_>>()
+        };
+        if !fabric.keeps_order() {
+            // It may have overtaken others.
+            until("all copies arrive", || {
+                copies.extend(self.monitor.numbers(&self.stream));
+                missing(&copies).is_empty()
+            });
         }
-        let broken = out_of_order(&copies);
-        let missing: Vec<_> =
-            (copies[0]..total).filter(|number| !copies.contains(number)).collect();
+        let missing = missing(&copies);
+        let copies = fabric.in_order(copies);
+        let broken = copies.windows(2).find(|pair| pair[0] + 1 != pair[1]);
         assert_eq!(broken, None, "each copy once, in order, of {total}; missing: {missing:?}");
         println!("{total} frames, {} copies, each once", copies.len());
     }
-}
-
-/// The first two numbers of which the second is not the next one.
-fn out_of_order(numbers: &[u32]) -> Option<&[u32]> {
-    numbers.windows(2).find(|pair| pair[0] + 1 != pair[1])
 }
 
 /// Does something when it is dropped.

@@ -64,14 +64,19 @@ enum Controllers {
 impl Fabric {
     /// Starts a flow from host 1 to host 2.
     pub(crate) fn flow(&self, stream: &Stream) -> Flow {
-        let start = if self.ovs.is_some() { Flow::start_singly } else { Flow::start };
+        let start = if self.keeps_order() { Flow::start } else { Flow::start_singly };
         start(stream, self.host(1), self.host(2))
+    }
+
+    /// Whether frames cannot overtake each other: see [`Flow::start_singly`].
+    pub(crate) fn keeps_order(&self) -> bool {
+        self.ovs.is_none()
     }
 
     /// The received numbers, sorted if Open vSwitch may have reordered them: see
     /// [`Flow::start_singly`].
     pub(crate) fn in_order(&self, mut numbers: Vec<u32>) -> Vec<u32> {
-        if self.ovs.is_some() {
+        if !self.keeps_order() {
             numbers.sort_unstable();
         }
         numbers
