@@ -124,6 +124,13 @@ pub(super) fn is_same_v6(first: &[u8], other: &[u8]) -> bool {
         && first[ipv6::field::SRC.start..] == other[ipv6::field::SRC.start..]
 }
 
+/// Whether an IPv4 `checksum` is the one that segmentation would write, in a header whose other
+/// words add up to `sum`: all add up to zero, of which all ones is another form.
+#[inline]
+pub(super) fn is_right_checksum_v4(sum: u32, checksum: u16) -> bool {
+    (sum + u32::from(checksum)).is_multiple_of(0xffff) && checksum != 0xffff
+}
+
 /// Whether an IPv4 header has no options and no flag except "don't fragment".
 pub(super) fn is_plain_v4(header: &[u8]) -> bool {
     let fragment = read_u16(header, ipv4::field::FRAGMENT);

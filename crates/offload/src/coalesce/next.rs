@@ -3,7 +3,7 @@
 use tapswitch_wire::checksum::Sum;
 use tapswitch_wire::{ipv4, read_u16, read_u32, tcp, udp};
 
-use super::headers::Headers;
+use super::headers::{Headers, is_right_checksum_v4};
 use super::template::Template;
 
 /// What is known of the next packet of a run, if it has full length.
@@ -162,8 +162,7 @@ impl Numbers {
         is_next.then_some((checksum, tcp[tcp::field::FLAGS]))
     }
 
-    /// Whether the IPv4 header at `at` has this identification, and the checksum that segmentation
-    /// would write: all words add up to zero, of which all ones is another form.
+    /// Whether the IPv4 header at `at` has this identification, and the right checksum.
     #[inline]
     fn has_identification(&self, frame: &[u8], at: usize) -> bool {
         let Some(header) = frame.get(at..at + ipv4::MIN_HEADER_LEN) else {
@@ -171,8 +170,8 @@ impl Numbers {
         };
         let identification = read_u16(header, ipv4::field::IDENTIFICATION);
         let checksum = read_u16(header, ipv4::field::CHECKSUM);
-        let sum = self.ipv4 + u32::from(identification) + u32::from(checksum);
-        identification == self.identification && checksum != 0xffff && sum.is_multiple_of(0xffff)
+        let sum = self.ipv4 + u32::from(identification);
+        identification == self.identification && is_right_checksum_v4(sum, checksum)
     }
 
     /// Advances to the packet after one with `size` bytes of payload. Returns whether none is

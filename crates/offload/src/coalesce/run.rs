@@ -9,7 +9,7 @@ use tapswitch_wire::{
 };
 
 use super::around;
-use super::headers::{Headers, LEN_MAX as HEADERS_LEN_MAX};
+use super::headers::{Headers, LEN_MAX as HEADERS_LEN_MAX, is_right_checksum_v4};
 use super::next::{Next, Nexts, Numbers};
 use super::template::Template;
 use super::{NONE, Place, Unit};
@@ -85,13 +85,11 @@ struct Sums {
 }
 
 impl Sums {
-    /// Whether the IPv4 checksum is the one that segmentation would write: all words add up to
-    /// zero, of which all ones is another form.
+    /// Whether the IPv4 checksum is the one that segmentation would write.
     #[inline]
     fn is_right_v4(&self, fields: &Fields) -> bool {
-        let words = [self.ipv4, fields.ip_len, fields.identification, fields.ip_checksum];
-        let sum: u32 = words.into_iter().map(u32::from).sum();
-        sum.is_multiple_of(0xffff) && fields.ip_checksum != 0xffff
+        let words = [self.ipv4, fields.ip_len, fields.identification];
+        is_right_checksum_v4(words.into_iter().map(u32::from).sum(), fields.ip_checksum)
     }
 }
 
