@@ -49,7 +49,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`RecvError::Gone`], or [`RecvError::Lost`] once per frame that the kernel lost.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "no return between system calls: see `Drain`")]
+    #[inline(always)]
     pub fn recv(&self, buf: &mut [u8]) -> Result<Option<usize>, RecvError> {
         received(rustix::io::read(&self.fd, buf))
     }
@@ -70,7 +71,8 @@ impl Queue {
     /// # Errors
     /// [`SendError`]; the frame was not sent, and the queue stays usable except after
     /// [`SendError::Gone`].
-    #[inline]
+    #[expect(clippy::inline_always, reason = "no return between system calls: see `Drain`")]
+    #[inline(always)]
     pub fn send(&self, header_and_frame: &[u8]) -> Result<(), SendError> {
         match rustix::io::write(&self.fd, header_and_frame) {
             Ok(_) => Ok(()),
@@ -139,7 +141,8 @@ impl From<Queue> for OwnedFd {
     }
 }
 
-#[inline]
+#[expect(clippy::inline_always, reason = "no return between system calls: see `Drain`")]
+#[inline(always)]
 fn received(outcome: rustix::io::Result<usize>) -> Result<Option<usize>, RecvError> {
     match outcome {
         Ok(len) => Ok(Some(len)),

@@ -4,6 +4,10 @@
 //! writes costs 2 to 4 % less than alternating them (1.53 instead of 1.58 µs for an echo of 60
 //! bytes, Linux 6.18), because the kernel's code for each stays in the cache. Prefix and frame are
 //! contiguous: a second part costs the kernel some 50 ns.
+//!
+//! Everything up to the caller's loop is inlined, as a function that returns after a system call
+//! costs some 0.3 µs on processors whose kernel uses up their prediction of returns
+//! (`docs/adr/0008-one-function-from-read-to-write.md`).
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,7 +42,8 @@ impl Drain {
     ///
     /// # Errors
     /// As [`Engine::recv`](crate::Engine::recv).
-    #[inline]
+    #[expect(clippy::inline_always, reason = "no return between system calls: see the module")]
+    #[inline(always)]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
         burst.begin(self.queue.kind(), self.layout);
         if let Some(error) = self.pending.take() {
@@ -51,7 +56,8 @@ impl Drain {
     }
 
     /// As [`Engine::send`](crate::Engine::send).
-    #[inline]
+    #[expect(clippy::inline_always, reason = "no return between system calls: see the module")]
+    #[inline(always)]
     pub fn send<'a, I>(&mut self, frames: I) -> Sent<'_>
     where
         I: IntoIterator,
@@ -105,7 +111,8 @@ impl AsFd for Drain {
 
 /// Receives into `burst` until no frame is queued, the burst is full, or an error occurs.
 // Per frame: a read(2), and some ten instructions.
-#[inline]
+#[expect(clippy::inline_always, reason = "no return between system calls: see the module")]
+#[inline(always)]
 pub(super) fn fill(queue: &Queue, layout: Prefix, burst: &mut Burst) -> Option<RecvError> {
     while let Some(received) = fill_one(queue, layout, burst) {
         if let Err(error) = received {
@@ -117,24 +124,30 @@ pub(super) fn fill(queue: &Queue, layout: Prefix, burst: &mut Burst) -> Option<R
 
 /// Receives one frame into `burst` and returns the length of its packet in bytes; `None` if no
 /// frame is queued or the burst is full.
-#[inline]
+#[expect(clippy::inline_always, reason = "no return between system calls: see the module")]
+#[inline(always)]
 pub(super) fn fill_one(
     queue: &Queue,
     layout: Prefix,
     burst: &mut Burst,
 ) -> Option<Result<usize, RecvError>> {
-    let received = queue.recv(burst.room(layout)?).transpose()?;
-    Some(received.and_then(|len| match burst.commit(layout, len) {
+    let len = match queue.recv(burst.room(layout)?) {
+        Ok(Some(len)) => len,
+        Ok(None) => return None,
+        Err(error) => return Some(Err(error)),
+    };
+    Some(match burst.commit(layout, len) {
         true => Ok(len),
         false => Err(RecvError::new(Errno::MSGSIZE)),
-    }))
+    })
 }
 
 /// Sends one frame.
 ///
 /// 1. From a burst with the prefix layout of the queue: one write(2).
 /// 2. Otherwise the prefix is created: one writev(2), some 25 ns more per part.
-#[inline]
+#[expect(clippy::inline_always, reason = "no return between system calls: see the module")]
+#[inline(always)]
 pub(super) fn send_frame(
     queue: &Queue,
     layout: Prefix,
@@ -143,6 +156,12 @@ pub(super) fn send_frame(
     if let Some(packet) = frame.packet_for(layout) {
         return queue.send(packet);
     }
+    send_made(queue, frame)
+}
+
+/// Sends a frame whose prefix has to be created.
+#[inline(never)]
+fn send_made(queue: &Queue, frame: &Outgoing<'_>) -> Result<(), SendError> {
     match &frame.0 {
         Source::Whole(frame) => send_with_other_prefix(queue, frame),
         Source::Parts { header, protocol, parts } => {

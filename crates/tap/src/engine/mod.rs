@@ -115,7 +115,8 @@ impl Engine {
     /// # Errors
     /// [`RecvError::Gone`], or [`RecvError::Lost`] once for each lost frame. Frames received before
     /// the error are returned first, and the error by the next call.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "no return between system calls: see `drain`")]
+    #[inline(always)]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
         match self {
             Self::Drain(engine) => engine.recv(burst),
@@ -127,7 +128,8 @@ impl Engine {
     /// Sends `frames` in order: a [`Burst`] (`&burst`), some of its frames
     /// (`burst.iter().filter(..)`), or [`Outgoing`] frames from anywhere. The result lists the
     /// frames that were not sent.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "no return between system calls: see `drain`")]
+    #[inline(always)]
     pub fn send<'a, I>(&mut self, frames: I) -> Sent<'_>
     where
         I: IntoIterator,

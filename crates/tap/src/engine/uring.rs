@@ -96,26 +96,23 @@ impl Uring {
     ///
     /// # Errors
     /// As [`Engine::recv`](crate::Engine::recv).
+    #[expect(clippy::inline_always, reason = "no return between system calls: see `drain`")]
+    #[inline(always)]
     pub fn recv(&mut self, burst: &mut Burst) -> Result<usize, RecvError> {
         burst.begin(self.queue.kind(), self.layout);
         let mut bytes = 0;
-        while self.pending.is_empty()
-            && bytes < BURST_LEN
-            && let Some(more) = self.recv_batch(burst)
-        {
+        while self.pending.is_empty() && bytes < BURST_LEN {
+            let is_alone = self.reads == 1 && !self.ring.is_broken();
+            let more = if is_alone { self.recv_alone(burst) } else { self.recv_batch(burst) };
+            let Some(more) = more else { break };
             bytes += more;
         }
-        match self.pending.pop() {
-            Some(error) if burst.is_empty() => Err(error),
-            Some(error) => {
-                self.pending.push(error);
-                Ok(burst.len())
-            }
-            None => Ok(burst.len()),
-        }
+        self.received(burst)
     }
 
     /// As [`Engine::send`](crate::Engine::send).
+    #[expect(clippy::inline_always, reason = "no return between system calls: see `drain`")]
+    #[inline(always)]
     pub fn send<'a, I>(&mut self, frames: I) -> Sent<'_>
     where
         I: IntoIterator,
@@ -133,7 +130,14 @@ impl Uring {
                 return self.log.report();
             }
         }
-        self.send_batch(&mut batch);
+        match batch.alone() {
+            Some((index, packet)) => {
+                self.log.note(index, self.queue.send(packet));
+            }
+            None => {
+                self.send_batch(&mut batch);
+            }
+        }
         self.log.report()
     }
 
@@ -155,15 +159,25 @@ impl Uring {
         self.queue
     }
 
+    /// The end of [`Self::recv`]: frames first, errors by the next call.
+    fn received(&mut self, burst: &Burst) -> Result<usize, RecvError> {
+        match self.pending.pop() {
+            Some(error) if burst.is_empty() => Err(error),
+            Some(error) => {
+                self.pending.push(error);
+                Ok(burst.len())
+            }
+            None => Ok(burst.len()),
+        }
+    }
+
     /// Receives up to [`Self::reads`] frames after those in `burst`. Returns their bytes if more
     /// may be queued and the burst has room.
+    #[inline(never)]
     fn recv_batch(&mut self, burst: &mut Burst) -> Option<usize> {
         if self.ring.is_broken() {
             self.pending.extend(fill(&self.queue, self.layout, burst));
             return None;
-        }
-        if self.reads == 1 {
-            return self.recv_alone(burst);
         }
         let rooms = burst.spread(self.layout).take(self.reads);
         let results = self.ring.read(rooms);
@@ -180,6 +194,8 @@ impl Uring {
     }
 
     /// As [`Self::recv_batch`], by read(2).
+    #[expect(clippy::inline_always, reason = "no return between system calls: see `drain`")]
+    #[inline(always)]
     fn recv_alone(&mut self, burst: &mut Burst) -> Option<usize> {
         match fill_one(&self.queue, self.layout, burst)? {
             Ok(len) => {
@@ -204,6 +220,7 @@ impl Uring {
     }
 
     /// Sends and empties `batch`. Returns `false` if that ends the call.
+    #[inline(never)]
     fn send_batch(&mut self, batch: &mut Batch<'_>) -> bool {
         let first = batch.first;
         let packets = batch.take();
@@ -249,6 +266,13 @@ struct Batch<'a> {
 impl<'a> Batch<'a> {
     const fn new() -> Self {
         Self { packets: [&[]; BATCH], count: 0, first: 0 }
+    }
+
+    /// The only packet and the index of its frame.
+    #[inline]
+    fn alone(&self) -> Option<(usize, &'a [u8])> {
+        let packet = *self.packets.first().filter(|_| self.count == 1)?;
+        Some((self.first, packet))
     }
 
     /// Adds the packet of the frame at `index`. Returns whether the batch is then full.
