@@ -53,7 +53,7 @@ fn the_echo_counts_no_more_than_was_sent_and_draws_what_it_counted() {
     let mut command = Command::new(BINARY);
     command.args(["bench", "echo", "--rounds", "1", "--seconds", "1", "--only", "echo"]);
     command.args(["--layer", "tap", "--traffic", "udp", "--queues", "1", "--by", "bare"]);
-    command.args(["--by", "drain", "--json", &json, "--svg", &svg]);
+    command.args(["--by", "drain", "--only", "turns", "--json", &json, "--svg", &svg]);
     let mut bench = Daemon::start(command, directory.path());
     assert_eq!(bench.wait().code(), Some(0), "{}", bench.log());
     let report: serde_json::Value =
@@ -77,6 +77,16 @@ fn the_echo_counts_no_more_than_was_sent_and_draws_what_it_counted() {
         let bits = packets * 1442.0 * 8.0;
         assert!((rate("gbps") * 1e9 / bits - 1.0).abs() < 0.001, "{row}");
         assert_eq!(row["to_bare"].is_object(), row["means"] == "drain", "{row}");
+    }
+    let turns = report["turns"].as_array().unwrap();
+    assert_eq!(turns.len(), 2, "offloads off and on");
+    for row in turns {
+        let [bare, ours] = ["bare_nanoseconds", "nanoseconds"].map(|name| row[name].as_f64());
+        let (bare, ours) = (bare.unwrap(), ours.unwrap());
+        assert!(bare > 0.0 && ours > 0.0, "{row}");
+        // The ratio of the only round.
+        let ratio = row["to_bare"]["median"].as_f64().unwrap();
+        assert!((ratio - bare / ours).abs() < 1e-9, "{row}");
     }
     let picture = fs::read_to_string(&svg).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("TAP, UDP, 1 queue<"), "{picture}");

@@ -40,6 +40,11 @@ impl Cell {
         Self { means, ..self }
     }
 
+    /// Those that the default engine and the bare loop can share a device for.
+    pub(super) fn shared(queues: &[u16]) -> impl Iterator<Item = Self> {
+        Self::all(&[Means::Drain], queues)
+    }
+
     /// The same without offloads.
     pub(super) fn without_offloads(self) -> Self {
         Self { offloads: false, ..self }

@@ -67,23 +67,30 @@ impl Means {
     }
 }
 
-/// One echo per queue of a new device.
+/// One echo per queue of a new device and means. A device of `tun-rs` is not shared with others.
 pub(super) fn echoes(
-    means: Means,
+    means: &[Means],
     name: &str,
     layer: Layer,
     offloads: bool,
     queues: u16,
-) -> Result<Vec<Box<dyn Mover>>, Failure> {
-    let engine = means.engine();
-    let open = || open(name, layer, offloads, queues);
-    match means {
-        Means::Bare => boxed(open()?, |queue| Ok(bare::Echo::new(queue.into(), layer))),
-        Means::Drain | Means::Uring => {
-            boxed(open()?, |queue| ours::Echo::new(queue, engine, layer))
-        }
-        Means::TunRs => peer_echoes(name, offloads, queues),
+) -> Result<Vec<Vec<Box<dyn Mover>>>, Failure> {
+    if means.contains(&Means::TunRs) {
+        let echoes = peer_echoes(name, offloads, queues)?;
+        return Ok(echoes.into_iter().map(|echo| vec![echo]).collect());
     }
+    let queues = open(name, layer, offloads, queues)?;
+    let each = |queue: &Queue| means.iter().map(|means| echo(*means, queue, layer)).collect();
+    queues.iter().map(each).collect()
+}
+
+/// An echo on a descriptor of its own.
+fn echo(means: Means, queue: &Queue, layer: Layer) -> Result<Box<dyn Mover>, Failure> {
+    let queue = queue.try_clone()?;
+    Ok(match means {
+        Means::Bare => Box::new(bare::Echo::new(queue.into(), layer)),
+        _ => Box::new(ours::Echo::new(queue, means.engine(), layer)?),
+    })
 }
 
 /// A forwarder between a new tun device in each namespace.
@@ -102,13 +109,6 @@ pub(super) fn forwarder(
         Means::Drain | Means::Uring => Box::new(ours::Forwarder::new(pair()?, means.engine())?),
         Means::TunRs => peer_forwarder(between, name)?,
     })
-}
-
-fn boxed<M: Mover + 'static>(
-    queues: Vec<Queue>,
-    mover: impl Fn(Queue) -> Result<M, Failure>,
-) -> Result<Vec<Box<dyn Mover>>, Failure> {
-    queues.into_iter().map(|queue| Ok(Box::new(mover(queue)?) as Box<dyn Mover>)).collect()
 }
 
 /// Creates a device, with every offload or none.

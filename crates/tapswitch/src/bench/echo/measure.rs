@@ -155,7 +155,7 @@ impl Mark {
 }
 
 /// CPU time of the calling thread, user and system.
-fn processor_time() -> Duration {
+pub(super) fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 

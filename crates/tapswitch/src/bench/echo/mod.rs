@@ -19,6 +19,7 @@ mod stage;
 mod swap;
 mod task;
 mod traffic;
+mod turns;
 mod write_cost;
 
 use std::collections::BTreeSet;
@@ -36,10 +37,11 @@ use super::{parse_seconds, run, write_data};
 use cell::Cell;
 use means::Means;
 use report::Report;
-use results::{ForwardResults, Results, WriteResults};
+use results::{ForwardResults, Results, TurnResults, WriteResults};
 use stage::{Cores, Stage};
 use swap::Layer;
 use traffic::Traffic;
+use turns::Share;
 use write_cost::QueueChoice;
 
 type Failure = Box<dyn std::error::Error>;
@@ -83,6 +85,9 @@ pub(crate) struct EchoArgs {
 enum Part {
     /// The echo.
     Echo,
+    /// The default engine and the bare loop by turns on one device, whatever candidates are
+    /// selected: this shows small differences.
+    Turns,
     /// TCP between two tun devices, through one thread.
     Forward,
     /// The cost of a write, by selection of the queue.
@@ -118,6 +123,9 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
         if wants(&args.only, &Part::Echo) {
             bench.echo(round, args.cells(&means)).await?;
         }
+        if wants(&args.only, &Part::Turns) {
+            bench.turns(round, args.shared_cells()).await?;
+        }
         if wants(&args.only, &Part::Forward) {
             bench.forward(round, &means).await?;
         }
@@ -144,14 +152,15 @@ fn in_turn(means: &[Means], round: u64) -> Vec<Means> {
 struct Bench {
     stage: Stage,
     echo: Results,
+    turns: TurnResults,
     forward: ForwardResults,
     write: WriteResults,
 }
 
 impl Bench {
     fn new(stage: Stage) -> Self {
-        let (echo, forward, write) = Default::default();
-        Self { stage, echo, forward, write }
+        let (echo, turns, forward, write) = Default::default();
+        Self { stage, echo, turns, forward, write }
     }
 
     async fn echo(&mut self, round: u64, cells: Vec<Cell>) -> Result<(), Failure> {
@@ -166,6 +175,21 @@ impl Bench {
                 rates.processor * 100.0
             );
             self.echo.add(cell, rates);
+        }
+        Ok(())
+    }
+
+    async fn turns(&mut self, round: u64, cells: Vec<Cell>) -> Result<(), Failure> {
+        for cell in cells {
+            let means = in_turn(&[Means::Bare, cell.means], round);
+            let shares = self.stage.turns(cell, &means).await?;
+            let nanoseconds = shares.into_iter().map(Share::nanoseconds_per_packet);
+            let mut told = Vec::new();
+            for (means, nanoseconds) in means.into_iter().zip(nanoseconds) {
+                self.turns.add(cell.by(means), nanoseconds);
+                told.push(format!("{} {nanoseconds:.0} ns", means.name()));
+            }
+            tell!("round {round}: by turns: {}: {}", cell.task(), told.join(", "));
         }
         Ok(())
     }
@@ -201,6 +225,7 @@ impl Bench {
             rounds: args.rounds,
             seconds: args.seconds,
             echo: self.echo.rows(),
+            turns: self.turns.rows(),
             forward: self.forward.rows(),
             write: self.write.rows(),
         }
@@ -209,11 +234,21 @@ impl Bench {
 
 impl EchoArgs {
     fn cells(&self, means: &[Means]) -> Vec<Cell> {
-        let is_wanted =
-            |cell: &Cell| wants(&self.layer, &cell.layer) && wants(&self.traffic, &cell.traffic);
-        let queues: Vec<_> =
-            self.queues.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
-        Cell::all(means, &queues).filter(is_wanted).collect()
+        Cell::all(means, &self.queues()).filter(|cell| self.is_wanted(cell)).collect()
+    }
+
+    /// The cells that are measured by turns.
+    fn shared_cells(&self) -> Vec<Cell> {
+        Cell::shared(&self.queues()).filter(|cell| self.is_wanted(cell)).collect()
+    }
+
+    fn is_wanted(&self, cell: &Cell) -> bool {
+        wants(&self.layer, &cell.layer) && wants(&self.traffic, &cell.traffic)
+    }
+
+    /// Numbers of queues, each once, in order.
+    fn queues(&self) -> Vec<u16> {
+        self.queues.iter().copied().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The available candidates; prints which are missing.

@@ -13,6 +13,7 @@ use super::means::{self, Means};
 use super::measure::{Mover, Sample, Window, measure};
 use super::ready::announce;
 use super::swap::Layer;
+use super::turns::{Share, Turns};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -20,7 +21,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Reflect {
     pub(super) layer: Layer,
-    pub(super) means: Means,
+    /// Several take turns on the same device.
+    pub(super) means: Vec<Means>,
     pub(super) offloads: bool,
     pub(super) queues: u16,
     /// Cores for the threads of the queues, in turn.
@@ -32,23 +34,33 @@ pub(super) struct Reflect {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Reflected {
     pub(super) threads: Vec<Sample>,
+    /// By means, what all threads did; nothing if there is only one.
+    pub(super) shares: Vec<Share>,
 }
 
 impl Reflect {
     /// Returns frames until the measurement is over and no more arrive.
     pub(super) fn run(&self) -> Result<Reflected, Failure> {
-        let movers = means::echoes(self.means, INTERFACE, self.layer, self.offloads, self.queues)?;
+        let movers = means::echoes(&self.means, INTERFACE, self.layer, self.offloads, self.queues)?;
         configure(self.layer).map_err(|error| error.to_string())?;
         announce();
         let start = OnceLock::new();
-        let threads = self.run_all(movers, &start)?;
-        Ok(Reflected { threads })
+        let turns = |movers| Turns::new(movers, &start, self.window);
+        let mut queues: Vec<_> = movers.into_iter().map(turns).collect();
+        let threads = self.run_all(&mut queues, &start)?;
+        let mut shares = vec![Share::default(); self.means.len()];
+        for queue in &queues {
+            for (sum, share) in shares.iter_mut().zip(queue.shares()) {
+                *sum = sum.plus(*share);
+            }
+        }
+        Ok(Reflected { threads, shares })
     }
 
     /// A single queue is served by this thread, so that the process has no other.
     fn run_all(
         &self,
-        mut movers: Vec<Box<dyn Mover>>,
+        movers: &mut [Turns<'_>],
         start: &OnceLock<Instant>,
     ) -> Result<Vec<Sample>, Failure> {
         let core = |index: usize| self.cores[index % self.cores.len()];
@@ -56,14 +68,14 @@ impl Reflect {
             stay_on(core(index)).map_err(|error| error.to_string())?;
             measure(mover, start, self.window)
         };
-        if let [only] = movers.as_mut_slice() {
-            return Ok(vec![run(0, only.as_mut())?]);
+        if let [only] = movers {
+            return Ok(vec![run(0, only)?]);
         }
         std::thread::scope(|scope| {
             let threads: Vec<_> = movers
                 .iter_mut()
                 .enumerate()
-                .map(|(index, mover)| scope.spawn(move || run(index, mover.as_mut())))
+                .map(|(index, mover)| scope.spawn(move || run(index, mover)))
                 .collect();
             threads
                 .into_iter()

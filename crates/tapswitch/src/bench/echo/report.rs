@@ -8,7 +8,7 @@ use crate::bench::paired::Ratio;
 use crate::table::{print, table};
 
 use super::means::Means;
-use super::results::{ForwardRow, Row, WriteRow};
+use super::results::{ForwardRow, Row, TurnRow, WriteRow};
 use super::stage::Cores;
 
 /// All results.
@@ -19,6 +19,7 @@ pub(super) struct Report {
     pub(super) rounds: u64,
     pub(super) seconds: f64,
     pub(super) echo: Vec<Row>,
+    pub(super) turns: Vec<TurnRow>,
     pub(super) forward: Vec<ForwardRow>,
     pub(super) write: Vec<WriteRow>,
 }
@@ -28,6 +29,7 @@ impl Report {
     pub(super) fn print(&self) {
         say!("{}", self.headline());
         self.print_echo();
+        self.print_turns();
         self.print_forward();
         self.print_write();
     }
@@ -79,6 +81,28 @@ impl Report {
         if self.echo.iter().any(|row| row.singly) {
             say!("some senders sent single datagrams: this kernel sends no trains there");
         }
+    }
+
+    fn print_turns(&self) {
+        let mut rows = table(&[
+            "BY TURNS ON ONE DEVICE",
+            "BARE LOOP, NS/PACKET ",
+            "TAPSWITCH, READ/WRITE ",
+            "TO BARE ",
+            "95 % ",
+            "GOAL",
+        ]);
+        for row in &self.turns {
+            rows.add_row([
+                row.cell.task(),
+                format!("{:.0}", row.bare_nanoseconds),
+                format!("{:.0}", row.nanoseconds),
+                row.to_bare.median_text(),
+                interval(Some(row.to_bare)),
+                row.verdict.name().to_owned(),
+            ]);
+        }
+        print_if_any(&rows);
     }
 
     fn print_forward(&self) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::bench::paired::Ratio;
+use crate::bench::paired::{Ratio, Verdict};
 use crate::bench::statistics::median;
 
 use super::cell::Cell;
@@ -85,6 +85,46 @@ pub(super) struct Row {
     pub(super) sent: u64,
     /// The kernel sends no trains through this device: the sender sent single datagrams.
     pub(super) singly: bool,
+}
+
+/// Processor time per packet in ns by turns on one device, round by round.
+#[derive(Debug, Default)]
+pub(super) struct TurnResults(BTreeMap<Cell, Vec<f64>>);
+
+impl TurnResults {
+    pub(super) fn add(&mut self, cell: Cell, nanoseconds: f64) {
+        self.0.entry(cell).or_default().push(nanoseconds);
+    }
+
+    /// One row per cell of the bare loop's peer.
+    pub(super) fn rows(&self) -> Vec<TurnRow> {
+        let row = |(&cell, rounds): (&Cell, &Vec<f64>)| {
+            let bare = cell.by(Means::Bare);
+            let to_bare = ratio(&self.0, &bare, &cell, |nanoseconds| *nanoseconds)?;
+            Some(TurnRow {
+                cell,
+                bare_nanoseconds: median(self.0.get(&bare)?.iter().copied()),
+                nanoseconds: median(rounds.iter().copied()),
+                verdict: to_bare.verdict(TO_BARE_GOAL),
+                to_bare,
+            })
+        };
+        self.0.iter().filter_map(row).collect()
+    }
+}
+
+/// One candidate that took turns with the bare loop, medians over rounds.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct TurnRow {
+    #[serde(flatten)]
+    pub(super) cell: Cell,
+    /// Processor time of the bare loop per packet.
+    pub(super) bare_nanoseconds: f64,
+    /// That of the candidate.
+    pub(super) nanoseconds: f64,
+    /// Ratio of the first to the second: above one, the candidate is faster.
+    pub(super) to_bare: Ratio,
+    pub(super) verdict: Verdict,
 }
 
 /// Results of forwarders, round by round; without a forwarder, a veth pair.
@@ -176,6 +216,8 @@ fn ratio<K: Ord, T>(
     Some(Ratio::of(ratios.collect()))
 }
 
+/// Least ratio of the default engine to the bare loop.
+const TO_BARE_GOAL: f64 = 0.97;
 /// CPU usage from which on the echo counts as saturated.
 const SATURATED: f64 = 0.95;
 
@@ -219,6 +261,20 @@ mod tests {
         assert_eq!(saturated, [true, false]);
         let row = &results.rows()[0];
         assert_eq!((row.processor_percent, row.nanoseconds_per_packet), (195.0, 1.95e9));
+    }
+
+    #[test]
+    fn by_turns_less_time_is_a_larger_ratio() {
+        let mut results = TurnResults::default();
+        for (bare, ours) in [(100.0, 101.0), (200.0, 160.0), (150.0, 151.0)] {
+            results.add(cell(Means::Bare, true), bare);
+            results.add(cell(Means::Drain, true), ours);
+        }
+        results.add(cell(Means::Drain, false), 7.0);
+        let [row] = &results.rows()[..] else { panic!("only what was compared is shown") };
+        assert_eq!((row.bare_nanoseconds, row.nanoseconds), (150.0, 151.0));
+        assert!((row.to_bare.median - 150.0 / 151.0).abs() < 1e-9);
+        assert_eq!(row.verdict, Verdict::Met);
     }
 
     #[test]

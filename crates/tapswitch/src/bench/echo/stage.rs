@@ -16,6 +16,7 @@ use super::measure::{Sample, Window};
 use super::reflect::{HERE, Reflect, Reflected, THERE};
 use super::task::{Part, Task};
 use super::traffic::{PORT, Received, Send, Sent, Sink, Traffic};
+use super::turns::Share;
 use super::write_cost::{QueueChoice, WriteCost, Written};
 
 type Failure = Box<dyn std::error::Error>;
@@ -102,8 +103,19 @@ impl Stage {
 
     /// Measures one cell.
     pub(super) async fn echo(&self, cell: Cell) -> Result<Rates, Failure> {
+        Ok(self.reflected(cell, &[cell.means]).await?.0)
+    }
+
+    /// Measures several means by turns on one device: what each did.
+    pub(super) async fn turns(&self, cell: Cell, means: &[Means]) -> Result<Vec<Share>, Failure> {
+        let shares = self.reflected(cell, means).await?.1;
+        believe(shares.iter().all(|share| share.tally.packets > 0), "one had no turn")?;
+        Ok(shares)
+    }
+
+    async fn reflected(&self, cell: Cell, means: &[Means]) -> Result<(Rates, Vec<Share>), Failure> {
         let before = UdpCounters::of(&self.namespace)?;
-        let echo = Part::start_ready(&self.namespace, &self.reflect(cell)).await?;
+        let echo = Part::start_ready(&self.namespace, &self.reflect(cell, means)).await?;
         let at = SocketAddr::from((HERE, PORT));
         let sink = self.sink(cell.traffic, cell.flows(), at);
         let sink = Part::start_ready(&self.namespace, &sink).await?;
@@ -121,8 +133,8 @@ impl Stage {
             believe(counters.strays == before.strays, "datagrams were corrupted")?;
         }
         let cores = self.cores.movers.len().min(cell.queues.into());
-        let rates = Rates::of(&reflected, &sent, cores);
-        rates.believed(cell.traffic)
+        let rates = Rates::of(&reflected, &sent, cores).believed(cell.traffic)?;
+        Ok((rates, reflected.shares))
     }
 
     /// Measures TCP from one side to the other, through a forwarder or a veth pair.
@@ -173,9 +185,9 @@ impl Stage {
         Part::start(&self.namespace, &task)?.outcome(self.window.limit()).await
     }
 
-    fn reflect(&self, cell: Cell) -> Task {
-        let Cell { layer, queues, offloads, means, .. } = cell;
-        let (cores, window) = (self.cores.movers.clone(), self.window);
+    fn reflect(&self, cell: Cell, means: &[Means]) -> Task {
+        let Cell { layer, queues, offloads, .. } = cell;
+        let (means, cores, window) = (means.to_vec(), self.cores.movers.clone(), self.window);
         Task::Reflect(Reflect { layer, means, offloads, queues, cores, window })
     }
 
@@ -298,7 +310,7 @@ mod tests {
         for (traffic, lost) in [(Traffic::Tcp, 0), (Traffic::Tcp, 1), (Traffic::Udp, 3)] {
             let whole = Tally { frames: 9, packets: 9, lost, ..Tally::default() };
             let sample = Sample { tally: whole, seconds: 1.0, processor: 1.0, whole };
-            let reflected = Reflected { threads: vec![sample] };
+            let reflected = Reflected { threads: vec![sample], shares: Vec::new() };
             let sent = Sent { datagrams: 99, ..Sent::default() };
             let rates = Rates::of(&reflected, &sent, 1).believed(traffic);
             match rates {

@@ -101,6 +101,16 @@ impl Tally {
         self.bytes += bytes;
     }
 
+    pub(super) fn plus(self, more: Self) -> Self {
+        Self {
+            frames: self.frames + more.frames,
+            trains: self.trains + more.trains,
+            packets: self.packets + more.packets,
+            bytes: self.bytes + more.bytes,
+            lost: self.lost + more.lost,
+        }
+    }
+
     pub(super) fn since(self, earlier: Self) -> Self {
         Self {
             frames: self.frames - earlier.frames,
