@@ -40,9 +40,15 @@ impl Cell {
         Self { means, ..self }
     }
 
-    /// Those that the default engine and the bare loop can share a device for.
-    pub(super) fn shared(queues: &[u16]) -> impl Iterator<Item = Self> {
-        Self::all(&[Means::Drain], queues)
+    /// The same tasks by the bare loop, each with the candidates that can share its device.
+    pub(super) fn shared(
+        means: &[Means],
+        queues: &[u16],
+    ) -> impl Iterator<Item = (Self, Vec<Means>)> {
+        Self::all(&[Means::Bare], queues).map(|cell| {
+            let able = |means: &&Means| means.shares() && means.knows(cell.layer);
+            (cell, means.iter().filter(able).copied().collect())
+        })
     }
 
     /// The same without offloads.

@@ -52,6 +52,11 @@ impl Means {
         }
     }
 
+    /// False for candidates that create their own device.
+    pub(super) fn shares(self) -> bool {
+        self != Self::TunRs
+    }
+
     /// The corresponding engine of this project's crate.
     fn engine(self) -> EngineKind {
         if self == Self::Uring { EngineKind::Uring } else { EngineKind::Drain }

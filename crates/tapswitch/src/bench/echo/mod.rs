@@ -85,8 +85,8 @@ pub(crate) struct EchoArgs {
 enum Part {
     /// The echo.
     Echo,
-    /// The default engine and the bare loop by turns on one device, whatever candidates are
-    /// selected: this shows small differences.
+    /// This project's engines and the bare loop by turns on one device, which shows small
+    /// differences.
     Turns,
     /// TCP between two tun devices, through one thread.
     Forward,
@@ -124,7 +124,7 @@ async fn bench(args: &EchoArgs) -> Result<(), Failure> {
             bench.echo(round, args.cells(&means)).await?;
         }
         if wants(&args.only, &Part::Turns) {
-            bench.turns(round, args.shared_cells()).await?;
+            bench.turns(round, args.shared_cells(&means)).await?;
         }
         if wants(&args.only, &Part::Forward) {
             bench.forward(round, &means).await?;
@@ -179,9 +179,8 @@ impl Bench {
         Ok(())
     }
 
-    async fn turns(&mut self, round: u64, cells: Vec<Cell>) -> Result<(), Failure> {
-        for cell in cells {
-            let means = in_turn(&[Means::Bare, cell.means], round);
+    async fn turns(&mut self, round: u64, cells: Vec<(Cell, Vec<Means>)>) -> Result<(), Failure> {
+        for (cell, means) in cells.into_iter().filter(|(_, means)| means.len() > 1) {
             let shares = self.stage.turns(cell, &means).await?;
             let nanoseconds = shares.into_iter().map(Share::nanoseconds_per_packet);
             let mut told = Vec::new();
@@ -237,9 +236,9 @@ impl EchoArgs {
         Cell::all(means, &self.queues()).filter(|cell| self.is_wanted(cell)).collect()
     }
 
-    /// The cells that are measured by turns.
-    fn shared_cells(&self) -> Vec<Cell> {
-        Cell::shared(&self.queues()).filter(|cell| self.is_wanted(cell)).collect()
+    /// What is measured by turns: these candidates, as far as they can share a device.
+    fn shared_cells(&self, means: &[Means]) -> Vec<(Cell, Vec<Means>)> {
+        Cell::shared(means, &self.queues()).filter(|(cell, _)| self.is_wanted(cell)).collect()
     }
 
     fn is_wanted(&self, cell: &Cell) -> bool {

@@ -86,8 +86,9 @@ impl Report {
     fn print_turns(&self) {
         let mut rows = table(&[
             "BY TURNS ON ONE DEVICE",
-            "BARE LOOP, NS/PACKET ",
-            "TAPSWITCH, READ/WRITE ",
+            "CANDIDATE",
+            "NS/PACKET ",
+            "BARE LOOP ",
             "TO BARE ",
             "95 % ",
             "GOAL",
@@ -95,8 +96,9 @@ impl Report {
         for row in &self.turns {
             rows.add_row([
                 row.cell.task(),
-                format!("{:.0}", row.bare_nanoseconds),
+                row.cell.means.name().to_owned(),
                 format!("{:.0}", row.nanoseconds),
+                format!("{:.0}", row.bare_nanoseconds),
                 row.to_bare.median_text(),
                 interval(Some(row.to_bare)),
                 row.verdict.name().to_owned(),

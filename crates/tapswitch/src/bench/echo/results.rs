@@ -96,7 +96,7 @@ impl TurnResults {
         self.0.entry(cell).or_default().push(nanoseconds);
     }
 
-    /// One row per cell of the bare loop's peer.
+    /// One row per cell, except those of the bare loop.
     pub(super) fn rows(&self) -> Vec<TurnRow> {
         let row = |(&cell, rounds): (&Cell, &Vec<f64>)| {
             let bare = cell.by(Means::Bare);
@@ -216,7 +216,7 @@ fn ratio<K: Ord, T>(
     Some(Ratio::of(ratios.collect()))
 }
 
-/// Least ratio of the default engine to the bare loop.
+/// Least ratio of an engine to the bare loop.
 const TO_BARE_GOAL: f64 = 0.97;
 /// CPU usage from which on the echo counts as saturated.
 const SATURATED: f64 = 0.95;

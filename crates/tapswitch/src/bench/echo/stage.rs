@@ -106,11 +106,18 @@ impl Stage {
         Ok(self.reflected(cell, &[cell.means]).await?.0)
     }
 
-    /// Measures several means by turns on one device: what each did.
+    /// Measures several means by turns on one device: what each did. On a busy machine a sender may
+    /// not run at all for a while, so this is tried again.
     pub(super) async fn turns(&self, cell: Cell, means: &[Means]) -> Result<Vec<Share>, Failure> {
-        let shares = self.reflected(cell, means).await?.1;
-        believe(shares.iter().all(|share| share.tally.packets > 0), "one had no turn")?;
-        Ok(shares)
+        for _ in 0..TURNS_ATTEMPTS {
+            let shares = self.reflected(cell, means).await?.1;
+            if shares.iter().all(|share| share.tally.packets > 0) {
+                return Ok(shares);
+            }
+        }
+        Err("the machine is too busy: a candidate had no frame in any of its turns; try again, or \
+             with more --seconds"
+            .into())
     }
 
     async fn reflected(&self, cell: Cell, means: &[Means]) -> Result<(Rates, Vec<Share>), Failure> {
@@ -288,6 +295,7 @@ fn believe_lossless(lost: u64) -> Result<(), Failure> {
 }
 
 const WARM_UP_MS: u64 = 200;
+const TURNS_ATTEMPTS: usize = 3;
 /// Time that a measurement may take beyond its length.
 const GRACE: Duration = Duration::from_secs(15);
 
