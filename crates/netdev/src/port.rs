@@ -86,7 +86,8 @@ impl PacketPort {
     ///
     /// # Errors
     /// [`SendError`]; the frame was not sent.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "no return between system calls: as in the worker")]
+    #[inline(always)]
     pub fn send(&self, header: &NetHeader, parts: &[IoSlice<'_>]) -> Result<(), SendError> {
         let header = header.encode();
         let mut pieces = [IoSlice::new(&[]); MAX_PARTS + 1];

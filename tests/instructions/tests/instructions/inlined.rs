@@ -73,7 +73,7 @@ struct Build {
     inlined: &'static [(&'static str, &'static str)],
 }
 
-const BUILDS: [Build; 2] = [
+const BUILDS: [Build; 3] = [
     Build {
         package: "tapswitch-switch",
         target: &["--lib"],
@@ -94,6 +94,16 @@ const BUILDS: [Build; 2] = [
                  alloc::sync::Arc<tapswitch_tap::queue::Queue>>::transmit",
             ),
         ],
+    },
+    Build {
+        package: "tapswitch-netdev",
+        target: &["--lib"],
+        file: ("\"filenames\":[\"", "libtapswitch_netdev"),
+        source: "crates/netdev/src",
+        path: "tapswitch_netdev",
+        witness: "port::PacketPort::send_packets",
+        // Receiving calls the C library.
+        inlined: &[("port.rs", "{crate}::port::PacketPort::send")],
     },
     // A program that uses the crate, since some of these are generic.
     Build {
