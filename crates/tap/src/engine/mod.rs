@@ -46,6 +46,10 @@ use crate::{Burst, BurstSize, Outgoing, Queue, RecvError, SendError};
 
 /// A queue with a way to move frames. See the module documentation for the contract.
 ///
+/// [`Self::recv`] and [`Self::send`] are inlined, so that a loop that calls both makes its system
+/// calls itself. Keep it so: with some processors (AMD with the kernel's "Safe RET" mitigation), a
+/// function around a system call costs 0.3 µs.
+///
 /// ```no_run
 /// use tapswitch_tap::{Burst, Config, Device, Engine, EngineKind};
 ///
