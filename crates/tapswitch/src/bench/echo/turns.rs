@@ -1,8 +1,8 @@
 //! Movers that take turns on one queue, a few milliseconds each.
 //!
 //! They serve the same device and the same flows, and what disturbs the machine disturbs them
-//! alike. So they can be told apart by a percent or two where measurements one after the other, each
-//! with processes and memory of its own, differ by ten.
+//! alike. So they can be told apart by a percent or two where measurements one after the other,
+//! each with processes and memory of its own, differ by ten.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
