@@ -23,7 +23,8 @@
 //! length, because a burst ends after [`BURST_LEN`] bytes.
 //!
 //! **A single read or write**, as with trains and on a queue that is mostly empty, is a read(2) or
-//! write(2), which costs less than the same by the ring.
+//! write(2), which costs less than the same by the ring. For a while after trains every frame is:
+//! the acknowledgements between them are too few for the ring to pay.
 //!
 //! **If the kernel refuses a call** permanently (out of memory, for example), the engine continues
 //! with read(2) and write(2), and loses no frame.
@@ -58,6 +59,9 @@ pub struct Uring {
     ring: Box<Ring>,
     /// Number of reads in the next call.
     reads: usize,
+    /// Number of bursts whose frames are read and written by a system call each, after one with
+    /// trains: their acknowledgements are too few for the ring to pay.
+    singly: u32,
     /// True if a write may return `EAGAIN` while the next does not.
     linked: bool,
     /// Errors that occurred after the frames that the last call returned, last first.
@@ -87,6 +91,7 @@ impl Uring {
             queue,
             ring: Box::new(ring),
             reads: 1,
+            singly: 0,
             pending: Vec::with_capacity(BATCH),
             log: SendLog::default(),
         }
@@ -107,6 +112,7 @@ impl Uring {
             let Some(more) = more else { break };
             bytes += more;
         }
+        self.note_trains(burst.len(), bytes);
         self.received(burst)
     }
 
@@ -123,6 +129,7 @@ impl Uring {
         for (index, frame) in frames.into_iter().enumerate() {
             let frame = frame.into();
             let goes_on = match frame.packet_for(self.layout) {
+                Some(packet) if self.singly > 0 => self.log.note(index, self.queue.send(packet)),
                 Some(packet) => !batch.push(index, packet) || self.send_batch(&mut batch),
                 None => self.send_batch(&mut batch) && self.send_alone(index, &frame),
             };
@@ -134,9 +141,10 @@ impl Uring {
             Some((index, packet)) => {
                 self.log.note(index, self.queue.send(packet));
             }
-            None => {
+            None if batch.count > 0 => {
                 self.send_batch(&mut batch);
             }
+            None => {}
         }
         self.log.report()
     }
@@ -157,6 +165,16 @@ impl Uring {
     /// Closes the engine and returns the queue.
     pub fn into_queue(self) -> Queue {
         self.queue
+    }
+
+    /// Notes the length of a burst. See [`Self::singly`].
+    #[inline]
+    fn note_trains(&mut self, frames: usize, bytes: usize) {
+        if bytes > frames * LONG_LEN {
+            (self.singly, self.reads) = (SINGLE_BURSTS, 1);
+        } else {
+            self.singly = self.singly.saturating_sub(1);
+        }
     }
 
     /// The end of [`Self::recv`]: frames first, errors by the next call.
@@ -199,7 +217,7 @@ impl Uring {
     fn recv_alone(&mut self, burst: &mut Burst) -> Option<usize> {
         match fill_one(&self.queue, self.layout, burst)? {
             Ok(len) => {
-                self.reads = reads_after(1, 1, len);
+                self.reads = if self.singly > 0 { 1 } else { reads_after(1, 1, len) };
                 Some(len)
             }
             Err(error) => {
@@ -254,6 +272,11 @@ impl AsFd for Uring {
 /// Bytes after which a burst ends, by one call or several: 32 frames of 1514 bytes, or one long
 /// train, so that a frame is still in the cache when it is sent on.
 const BURST_LEN: usize = 48 * 1024;
+
+/// Mean length in bytes of the frames of a burst that has trains.
+const LONG_LEN: usize = 4096;
+/// Long enough for the acknowledgements of a train, and soon over when trains have ended.
+const SINGLE_BURSTS: u32 = 16;
 
 /// Packets to send by one call, whose frames are consecutive.
 struct Batch<'a> {
