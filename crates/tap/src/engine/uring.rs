@@ -170,10 +170,9 @@ impl Uring {
     /// Notes the length of a burst. See [`Self::singly`].
     #[inline]
     fn note_trains(&mut self, frames: usize, bytes: usize) {
-        if bytes > frames * LONG_LEN {
-            (self.singly, self.reads) = (SINGLE_BURSTS, 1);
-        } else {
-            self.singly = self.singly.saturating_sub(1);
+        self.singly = singly_after(self.singly, frames, bytes);
+        if self.singly > 0 {
+            self.reads = 1;
         }
     }
 
@@ -326,6 +325,13 @@ fn reads_after(reads: usize, received: usize, bytes: usize) -> usize {
     wanted.min(fitting).clamp(1, BATCH)
 }
 
+/// For how many more bursts frames are moved singly, if it was `singly`, after a burst of `frames`
+/// and `bytes`.
+#[inline]
+fn singly_after(singly: u32, frames: usize, bytes: usize) -> u32 {
+    if bytes > frames * LONG_LEN { SINGLE_BURSTS } else { singly.saturating_sub(1) }
+}
+
 /// Records in `log` the outcome of the frames from index `first` on, up to one that was cancelled
 /// because the one before it failed; `why` converts an errno. Returns the number of frames that
 /// were tried, or `None` if the call ends.
@@ -425,6 +431,15 @@ mod tests {
         assert_eq!(reads_after(8, 3, 3 * 72), 4);
         assert_eq!(reads_after(32, 32, 32 * 1526), BATCH);
         assert_eq!(reads_after(2, 2, 2 * 64_000), 1, "a train is sent on before the next");
+    }
+
+    #[test]
+    fn for_some_bursts_after_a_train_frames_are_moved_singly() {
+        assert_eq!(singly_after(0, 1, 64_000), SINGLE_BURSTS);
+        assert_eq!(singly_after(3, 4, 64_000 + 3 * 72), SINGLE_BURSTS, "behind acknowledgements");
+        assert_eq!(singly_after(SINGLE_BURSTS, 2, 2 * 72), SINGLE_BURSTS - 1);
+        assert_eq!(singly_after(1, 0, 0), 0, "nothing was queued");
+        assert_eq!(singly_after(0, 32, 32 * 1526), 0, "no trains, however many frames");
     }
 
     #[test]
