@@ -107,12 +107,12 @@ impl Uring {
         burst.begin(self.queue.kind(), self.layout);
         let mut bytes = 0;
         while self.pending.is_empty() && bytes < BURST_LEN {
-            let is_alone = self.reads == 1 && !self.ring.is_broken();
+            let is_alone = (self.singly > 0 || self.reads == 1) && !self.ring.is_broken();
             let more = if is_alone { self.recv_alone(burst) } else { self.recv_batch(burst) };
             let Some(more) = more else { break };
             bytes += more;
         }
-        self.note_trains(burst.len(), bytes);
+        self.singly = singly_after(self.singly, burst.len(), bytes);
         self.received(burst)
     }
 
@@ -141,10 +141,9 @@ impl Uring {
             Some((index, packet)) => {
                 self.log.note(index, self.queue.send(packet));
             }
-            None if batch.count > 0 => {
+            None => {
                 self.send_batch(&mut batch);
             }
-            None => {}
         }
         self.log.report()
     }
@@ -165,15 +164,6 @@ impl Uring {
     /// Closes the engine and returns the queue.
     pub fn into_queue(self) -> Queue {
         self.queue
-    }
-
-    /// Notes the length of a burst. See [`Self::singly`].
-    #[inline]
-    fn note_trains(&mut self, frames: usize, bytes: usize) {
-        self.singly = singly_after(self.singly, frames, bytes);
-        if self.singly > 0 {
-            self.reads = 1;
-        }
     }
 
     /// The end of [`Self::recv`]: frames first, errors by the next call.
@@ -216,7 +206,7 @@ impl Uring {
     fn recv_alone(&mut self, burst: &mut Burst) -> Option<usize> {
         match fill_one(&self.queue, self.layout, burst)? {
             Ok(len) => {
-                self.reads = if self.singly > 0 { 1 } else { reads_after(1, 1, len) };
+                self.reads = reads_after(1, 1, len);
                 Some(len)
             }
             Err(error) => {
