@@ -18,7 +18,8 @@ pub const EXPERIMENTER: u32 = 0x7461_7073;
 /// A delivery contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Delivery {
-    /// Never makes the sender wait: what does not fit the monitor's queue is dropped and counted.
+    /// Never makes the sender wait. While the monitor's queue fills up, a random part of the copies
+    /// is dropped and counted as lost.
     #[default]
     BestEffort,
     /// The sender of the original waits for the monitor, for at most this time in one go.
@@ -26,8 +27,8 @@ pub enum Delivery {
         /// Milliseconds; zero for the limit of the monitor's port.
         stall_ms: u16,
     },
-    /// Never makes the sender wait; while the monitor is too slow it receives a random one of every
-    /// so many copies.
+    /// Never makes the sender wait. While the monitor is too slow it receives a random one of every
+    /// so many copies; the others count as sampled out.
     SampleOnPressure,
 }
 

@@ -73,6 +73,10 @@ impl Lanes {
         self.full.iter().find(|lane| lane.number == number).map(|lane| &lane.queue)
     }
 
+    fn queue_mut(&mut self, number: usize) -> Option<&mut EgressQueue> {
+        self.full.iter_mut().find(|lane| lane.number == number).map(|lane| &mut lane.queue)
+    }
+
     pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut EgressQueue> {
         self.full.iter_mut().map(|lane| &mut lane.queue)
     }
@@ -117,16 +121,19 @@ impl TxPort {
         flow(&head[..len]) as usize % count
     }
 
-    /// True if a frame must be queued behind others in its lane, or is a copy that the sampler may
-    /// leave out.
-    pub(super) fn is_in_line(&self, lane: usize, delivery: Option<Delivery>) -> bool {
-        let queue = self.lanes.as_ref().and_then(|lanes| lanes.queue(lane));
-        queue.is_some_and(|it| !it.is_empty() || delivery == Some(Delivery::SampleOnPressure))
+    /// Why a copy is left out by its lane's sampler, if it is.
+    pub(super) fn leaves_out(
+        &mut self,
+        lane: usize,
+        delivery: Option<Delivery>,
+    ) -> Option<DropReason> {
+        self.lanes.as_mut()?.queue_mut(lane)?.leaves_out(delivery)
     }
 
-    /// True if a lane has queued frames or state to keep.
-    pub(super) fn is_full(&self, lane: usize) -> bool {
-        self.lanes.as_ref().is_some_and(|lanes| lanes.queue(lane).is_some())
+    /// True if a frame must be queued behind others in its lane.
+    pub(super) fn is_in_line(&self, lane: usize) -> bool {
+        let queue = self.lanes.as_ref().and_then(|lanes| lanes.queue(lane));
+        queue.is_some_and(|queue| !queue.is_empty())
     }
 
     /// Sends queued frames of a lane, as far as the port takes them. Returns whether it took any.

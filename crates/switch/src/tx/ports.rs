@@ -171,7 +171,11 @@ impl TxPorts {
             return Ok(Sent::Later);
         }
         if port.lanes.is_some() {
-            if port.is_in_line(port.lane_of(frame, claim.snaplen()), claim.delivery()) {
+            let lane = port.lane_of(frame, claim.snaplen());
+            if let Some(reason) = port.leaves_out(lane, claim.delivery()) {
+                return Err(reason);
+            }
+            if port.is_in_line(lane) {
                 return self.keep(index, frame, beyond, claim);
             }
             if port.device.wants_more() {
@@ -233,7 +237,7 @@ impl TxPorts {
         if port.lanes.is_none() {
             self.queued.push(index);
         }
-        if !port.is_full(lane) {
+        if !port.is_in_line(lane) {
             port.note_full(now);
             self.retry.begin(now);
         }

@@ -3,8 +3,7 @@
 //! ```text
 //! a frame whose port is full, or already has queued frames
 //!   original path, lossless copy ── queued; its receive queue is paused until all such have left
-//!   best-effort copy ────────────── queued if there is room; nobody waits
-//!   sampled copy ────────────────── a random one of every N is queued; nobody waits
+//!   copy: best effort, sampled ──── a random one of every N is queued; nobody waits
 //! the port takes nothing for as long as the senders of one bound wait at most
 //!   ───────────────────────────── stalled for these: they resume, and their frames are dropped
 //!                                 by that name until all they waited for have left
@@ -111,6 +110,18 @@ impl EgressQueue {
         }
     }
 
+    /// Whether a copy that nobody waits for is left out, and why. Under pressure only one of every
+    /// N is sent or queued.
+    pub(super) fn leaves_out(&mut self, delivery: Option<Delivery>) -> Option<DropReason> {
+        let (every_max, reason) = match delivery? {
+            Delivery::BestEffort => (BEST_EFFORT_EVERY_MAX, DropReason::EgressFull),
+            Delivery::SampleOnPressure => (SAMPLE_EVERY_MAX, DropReason::SampledOut),
+            Delivery::Lossless { .. } => return None,
+        };
+        let is_pressed = self.kept.len() > COPY_ROOM / 2;
+        (!self.sampler.picks(is_pressed, every_max)).then_some(reason)
+    }
+
     /// Decides about a frame of `len` bytes. `stall` is how long senders wait for this port, `room`
     /// the limit in bytes of queued frames with waiting senders.
     ///
@@ -128,9 +139,7 @@ impl EgressQueue {
             None => stall,
             Some(Delivery::Lossless { stall_ms: 0 }) => stall,
             Some(Delivery::Lossless { stall_ms }) => Duration::from_millis(stall_ms.into()),
-            Some(Delivery::BestEffort) => return self.admit_copy(len),
-            Some(Delivery::SampleOnPressure) => {
-                self.sampler.pick(self.kept.len(), COPY_ROOM)?;
+            Some(Delivery::BestEffort | Delivery::SampleOnPressure) => {
                 return self.admit_copy(len);
             }
         };
@@ -297,6 +306,12 @@ const ROOM: usize = 8 * 1024 * 1024;
 pub(crate) const BATCH_ROOM: usize = 256 * 1024;
 /// Limit in bytes of frames without waiting senders.
 const COPY_ROOM: usize = 512 * 1024;
+/// At least one of this many sampled copies is taken: few enough for the sample of a very slow
+/// monitor to be random, too.
+const SAMPLE_EVERY_MAX: u32 = 4096;
+/// The same for best-effort copies. What is queued for a slower monitor costs nothing, and one that
+/// has stopped gets all copies again soon after it continues.
+const BEST_EFFORT_EVERY_MAX: u32 = 64;
 /// A port that takes a little now and then must not block senders for ever: a pause ends after this
 /// many times its bound.
 const PAUSE_MAX: u32 = 20;
@@ -328,6 +343,9 @@ mod tests {
         }
 
         fn offer(&mut self, delivery: Option<Delivery>, len: usize) -> Result<(), DropReason> {
+            if let Some(reason) = self.queue.leaves_out(delivery) {
+                return Err(reason);
+            }
             let admission = self.queue.admit(delivery, len, STALL, room_for(1), self.now)?;
             let mut buf = vec![0; HEADROOM + len];
             let layout = parse(&buf[HEADROOM..]).unwrap().layout;
@@ -372,6 +390,28 @@ mod tests {
         }
         assert_eq!(arrived, 10_000);
         assert!((9_000..11_000).contains(&kept), "{kept} copies in what the path leaves");
+    }
+
+    /// For ten seconds, five copies where the port takes two.
+    #[test]
+    fn copies_for_a_slow_monitor_do_not_stand_in_line() {
+        let mut trial = Trial::new();
+        let (mut left, mut standing) = (0, 0);
+        for _ in 0..10_000 {
+            let refused = (0..4).filter_map(|_| trial.offer(COPY, 60_000).err());
+            assert!(refused.into_iter().all(|reason| reason == DropReason::EgressFull));
+            trial.now += MS;
+            left += trial.take(2, 60_000);
+            standing += u32::from(trial.queue.kept.len() > COPY_ROOM / 2);
+        }
+        assert!(left > 16_000, "it gets nearly as much as it takes: {left}");
+        assert!(standing < 4000, "the queue is long for {standing} of 10000 ms");
+        trial.now += Duration::from_secs(1);
+        for _ in 0..100 {
+            trial.take(2, 60_000);
+            trial.now += 5 * MS;
+        }
+        assert!(trial.queue.is_over(), "it gets all again");
     }
 
     /// A port takes a frame every 10 ms, for a second all from the other worker.
