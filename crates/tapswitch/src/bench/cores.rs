@@ -10,10 +10,19 @@ pub(super) fn ours() -> Result<Vec<usize>, Failure> {
     Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
 
-/// Pins the calling thread, and threads that it starts later, to one core.
+/// Pins the calling thread, and threads and processes that it starts later, to one core.
 pub(super) fn stay_on(core: usize) -> Result<(), Failure> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set).map_err(|cause| format!("cannot pin to core {core}: {cause}"))?;
     Ok(())
+}
+
+/// Starts something that stays on one core, while the calling thread stays where it is.
+pub(super) fn start_on<T>(core: usize, start: impl FnOnce() -> T) -> Result<T, Failure> {
+    let before = sched_getaffinity(None)?;
+    stay_on(core)?;
+    let started = start();
+    sched_setaffinity(None, &before)?;
+    Ok(started)
 }

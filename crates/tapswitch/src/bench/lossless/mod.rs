@@ -26,9 +26,9 @@ use crate::output::OutputFile;
 use crate::process;
 
 use super::machine::Machine;
-use super::{parse_seconds, run, write_data};
-use monitor::Contract;
-use paper::{Middle, Table};
+use super::{cores, parse_seconds, run, write_data};
+use monitor::{Contract, Pace};
+use paper::{Against, By, Middle, Table};
 use queue::DrainAhead;
 use traffic::Window;
 
@@ -60,6 +60,13 @@ pub(crate) struct LosslessArgs {
     #[arg(long, value_name = "CONTRACT")]
     #[arg(default_values = ["best-effort", "lossless", "sample-on-pressure"])]
     contract: Vec<Contract>,
+    /// Part monitor: only monitors of this rate.
+    #[arg(long, value_name = "PACE")]
+    pace: Vec<Pace>,
+    /// Part monitor: pin the hosts to the first core and the switch to the last, to exclude effects
+    /// of the scheduler.
+    #[arg(long)]
+    pin: bool,
     /// Part paper: only this table.
     #[arg(long, value_name = "TABLE")]
     table: Vec<Table>,
@@ -67,6 +74,12 @@ pub(crate) struct LosslessArgs {
     /// them.
     #[arg(long, value_name = "on|off", default_values = ["off", "on"])]
     trains: Vec<OnOff>,
+    /// Part paper: only this program.
+    #[arg(long, value_name = "PROGRAM")]
+    by: Vec<By>,
+    /// Part paper: only with this done about a full ring.
+    #[arg(long, value_name = "WHAT")]
+    against: Vec<Against>,
     /// Part paper: connection between the two switches.
     #[arg(long, value_name = "LINK", default_value = "vxlan")]
     middle: Middle,
@@ -98,19 +111,25 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 /// Runs the measurements, prints the results, and optionally writes them as data.
 pub(crate) fn main(args: &LosslessArgs) -> Result<(), Failure> {
     process::require(&["tc"])?;
-    run(bench(args))
+    let (machine, cores) = (Machine::look(), cores::ours()?);
+    let ends = cores.first().zip(cores.last()).filter(|_| args.pin);
+    if let Some((&first, _)) = ends {
+        cores::stay_on(first)?;
+    }
+    run(bench(args, machine, ends.map(|(_, &last)| last)))
 }
 
-async fn bench(args: &LosslessArgs) -> Result<(), Failure> {
+/// Runs the selected parts; `core` is that of the switch, if pinned.
+async fn bench(args: &LosslessArgs, machine: Machine, core: Option<usize>) -> Result<(), Failure> {
     let json = OutputFile::open(args.json.as_deref())?;
     hosts::sweep();
     let wants = |part| args.part.is_empty() || args.part.contains(&part);
-    let mut report = Report::new(args);
+    let mut report = Report::new(args, machine);
     if wants(Part::Queue) {
         report.queue = queue::measure(args).await?;
     }
     if wants(Part::Monitor) {
-        report.monitor = monitor::measure(args).await?;
+        report.monitor = monitor::measure(args, core).await?;
     }
     if wants(Part::Paper) {
         report.paper = paper::measure(args).await?;
@@ -148,6 +167,7 @@ struct Report {
     machine: Machine,
     rounds: u64,
     seconds: f64,
+    pinned: bool,
     queue: Vec<queue::Row>,
     monitor: Vec<monitor::Row>,
     paper: Vec<paper::Row>,
@@ -155,10 +175,10 @@ struct Report {
 
 impl Report {
     /// A report without results.
-    fn new(args: &LosslessArgs) -> Self {
-        let (machine, rounds, seconds) = (Machine::look(), args.rounds, args.seconds);
+    fn new(args: &LosslessArgs, machine: Machine) -> Self {
+        let LosslessArgs { rounds, seconds, pin: pinned, .. } = *args;
         let (queue, monitor, paper) = (Vec::new(), Vec::new(), Vec::new());
-        Self { machine, rounds, seconds, queue, monitor, paper }
+        Self { machine, rounds, seconds, pinned, queue, monitor, paper }
     }
 
     fn print(&self) {

@@ -31,9 +31,9 @@ pub(super) enum Contract {
 }
 
 /// The share of the untapped flow's rate that the monitor takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Pace {
+pub(super) enum Pace {
     Stopped,
     Tenth,
     Half,
@@ -74,15 +74,16 @@ struct Ledger {
     adds_up: bool,
 }
 
-pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
-    let untapped = take(args, None, 0.0).await?.0.passed.mbps;
+/// Measures all cases, with the switch on `core` if pinned.
+pub(super) async fn measure(args: &LosslessArgs, core: Option<usize>) -> Result<Vec<Row>, Failure> {
+    let untapped = take(args, core, None, 0.0).await?.0.passed.mbps;
     tell!("without a TAP: {untapped:.0} Mb/s");
     let cases = cases(args);
     let mut results = Results::new(cases.len());
     let mut ledgers = vec![Ledger { adds_up: true, ..Ledger::default() }; cases.len()];
     for round in 1..=args.rounds {
         let take = async |index: usize| {
-            let (sample, ledger) = take(args, cases[index], untapped).await?;
+            let (sample, ledger) = take(args, core, cases[index], untapped).await?;
             tell!("round {round}: {}: {:.0} Mb/s", title(cases[index]), sample.passed.mbps);
             ledgers[index].add(&ledger);
             Ok(sample)
@@ -106,9 +107,11 @@ pub(super) async fn measure(args: &LosslessArgs) -> Result<Vec<Row>, Failure> {
 
 /// The flow without a TAP comes first.
 fn cases(args: &LosslessArgs) -> Vec<Case> {
+    let all = Pace::value_variants();
+    let paces = if args.pace.is_empty() { all } else { &args.pace };
     let contracts = args.contract.iter();
-    let tapped = contracts
-        .flat_map(|&contract| Pace::ALL.into_iter().map(move |pace| Some((contract, pace))));
+    let tapped =
+        contracts.flat_map(|&contract| paces.iter().map(move |&pace| Some((contract, pace))));
     std::iter::once(None).chain(tapped).collect()
 }
 
@@ -118,7 +121,12 @@ fn goal((contract, _): (Contract, Pace)) -> Option<f64> {
 }
 
 /// Measures one case, in which the monitor takes its share of `untapped` Mb/s.
-async fn take(args: &LosslessArgs, case: Case, untapped: f64) -> Result<(Sample, Ledger), Failure> {
+async fn take(
+    args: &LosslessArgs,
+    core: Option<usize>,
+    case: Case,
+    untapped: f64,
+) -> Result<(Sample, Ledger), Failure> {
     let room = hosts::quiet_namespace("room")?;
     let (sender, first) = tap_host(1, "sender", "")?;
     let (receiver, second) = tap_host(2, "receiver", "")?;
@@ -135,7 +143,7 @@ async fn take(args: &LosslessArgs, case: Case, untapped: f64) -> Result<(Sample,
              monitor = '3'\n{delivery}"
         );
     }
-    let switch = Switch::start(&[first, second, third], &config).await?;
+    let switch = Switch::start_on(core, &[first, second, third], &config).await?;
     sender.configure()?;
     receiver.configure()?;
     traffic::wait_for_path(&sender, &receiver)?;
@@ -163,8 +171,6 @@ async fn wait_for_taps(switch: &Switch) -> Result<(), Failure> {
 }
 
 impl Pace {
-    const ALL: [Self; 4] = [Self::Stopped, Self::Tenth, Self::Half, Self::Whole];
-
     fn name(self) -> &'static str {
         match self {
             Self::Stopped => "stopped",

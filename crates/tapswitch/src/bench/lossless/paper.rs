@@ -57,23 +57,25 @@ pub(super) enum Table {
 }
 
 /// What connects the hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum By {
+pub(super) enum By {
     Tapswitch,
     WireguardGo,
 }
 
 /// What is done about a full ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Against {
+pub(super) enum Against {
     /// Nothing.
     Nothing,
     /// The switch reads ahead what it cannot send yet, up to its default budget.
     ReadAhead,
     /// `IFF_BACKPRESSURE`.
     Backpressure,
+    /// What the switch does by default: `IFF_BACKPRESSURE`, and a short ring.
+    Default,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +159,7 @@ fn cases(args: &LosslessArgs, has_backpressure: bool, has_wireguard: bool) -> Ve
     let mut cases = Vec::new();
     let mut add = |table, round_trip_ms, queue| {
         for trains in args.trains.iter().map(|switch| switch.is_on()) {
-            for against in Against::ALL {
+            for &against in Against::value_variants() {
                 let by = By::Tapswitch;
                 cases.push(Case { by, table, round_trip_ms, queue, trains, against });
             }
@@ -175,12 +177,23 @@ fn cases(args: &LosslessArgs, has_backpressure: bool, has_wireguard: bool) -> Ve
     for &queue in args.queues(&TAP_QUEUES) {
         add(Table::Tap, 0, queue);
     }
-    let is_wanted = |case: &Case| args.table.is_empty() || args.table.contains(&case.table);
+    let is_wanted = |case: &Case| {
+        is_selected(&args.table, &case.table)
+            && is_selected(&args.by, &case.by)
+            && is_selected(&args.against, &case.against)
+            // The rings of the other tables are given.
+            && (case.table == Table::RoundTrip || case.against != Against::Default)
+    };
     cases.retain(|case| {
         let is_there = has_wireguard || case.by != By::WireguardGo;
-        is_wanted(case) && is_there && (has_backpressure || case.against != Against::Backpressure)
+        is_wanted(case) && is_there && (has_backpressure || !case.against.needs_backpressure())
     });
     cases
+}
+
+/// True if a value is among the selected ones, or if none is selected.
+fn is_selected<T: PartialEq>(selected: &[T], value: &T) -> bool {
+    selected.is_empty() || selected.contains(value)
 }
 
 /// The given program, or the installed one.
@@ -199,7 +212,7 @@ impl Case {
     /// ring.
     fn goals(self) -> [Option<f64>; 2] {
         let Self { table, round_trip_ms, queue, trains, against, .. } = self;
-        let backpressure = against == Against::Backpressure;
+        let backpressure = against.needs_backpressure();
         let is_usual = round_trip_ms == LONGEST_MS && queue == USUAL_QUEUE && !trains;
         let is_shortest = table == Table::Tap && queue == 1;
         [(backpressure && is_usual).then_some(2.5), (backpressure && is_shortest).then_some(0.95)]
@@ -213,12 +226,18 @@ impl Case {
 
     fn title(self) -> String {
         let (trains, against) = (word(self.trains), self.against.name());
-        let (by, ms, queue) = (self.by.name(), self.round_trip_ms, self.queue);
+        let (by, ms, queue) = (self.by.name(), self.round_trip_ms, self.against.ring(self.queue));
         format!("{by}, {ms} ms, ring of {queue}, trains {trains}, {against}")
     }
 
     fn options(self) -> String {
-        let (trains, queue, against) = (word(self.trains), self.queue, self.against.options());
+        let (trains, queue) = (word(self.trains), self.queue);
+        let against = match self.against {
+            Against::Nothing => "backpressure=off,drain-ahead=off",
+            Against::ReadAhead => "backpressure=off",
+            Against::Backpressure => "backpressure=on",
+            Against::Default => return format!("mtu={MTU},offload={trains}"),
+        };
         format!("mtu={MTU},txqueuelen={queue},offload={trains},{against}")
     }
 }
@@ -327,23 +346,22 @@ async fn link(rooms: &[OwnedNamespace; 3], one_way: Duration, mbps: f64) -> Resu
 }
 
 impl Against {
-    const ALL: [Self; 3] = [Self::Nothing, Self::ReadAhead, Self::Backpressure];
-
     fn name(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
             Self::ReadAhead => "read ahead",
             Self::Backpressure => "backpressure",
+            Self::Default => "default",
         }
     }
 
-    /// Of a port.
-    fn options(self) -> &'static str {
-        match self {
-            Self::Nothing => "backpressure=off,drain-ahead=off",
-            Self::ReadAhead => "backpressure=off",
-            Self::Backpressure => "backpressure=on",
-        }
+    fn needs_backpressure(self) -> bool {
+        matches!(self, Self::Backpressure | Self::Default)
+    }
+
+    /// The ring, if `queue` is the length of those that have the table's.
+    fn ring(self, queue: u32) -> String {
+        if self == Self::Default { "default length".to_owned() } else { queue.to_string() }
     }
 }
 
@@ -412,7 +430,7 @@ impl Row {
         let Summary { losses, .. } = &self.summary;
         let mut cells = vec![
             self.round_trip_ms.to_string(),
-            self.queue.to_string(),
+            self.against.ring(self.queue),
             self.by.name().to_owned(),
             word(self.trains).to_owned(),
             self.against.name().to_owned(),
@@ -459,7 +477,7 @@ mod tests {
         let args = LosslessArgs::for_tests();
         let all = cases(&args, true, false);
         let count = |table| all.iter().filter(|case| case.table == table).count();
-        assert_eq!([Table::RoundTrip, Table::Ring, Table::Tap].map(count), [30, 36, 24]);
+        assert_eq!([Table::RoundTrip, Table::Ring, Table::Tap].map(count), [40, 36, 24]);
         assert_eq!(cases(&args, false, false).len(), 60);
         assert_eq!(cases(&args, false, true).len(), 75, "one more by wireguard-go");
     }

@@ -10,6 +10,7 @@ use tapswitch_switch::report::{PortReport, TapReport};
 use tempfile::TempDir;
 use tokio::process::Child;
 
+use crate::bench::cores;
 use crate::hosts::{self, Host, INTERFACE};
 use crate::management::{Request, Topic, ask};
 use crate::process;
@@ -27,6 +28,15 @@ pub(super) struct Switch {
 impl Switch {
     /// Starts a switch with `ports`; `more` is added to its configuration.
     pub(super) async fn start(ports: &[String], more: &str) -> Result<Self, Failure> {
+        Self::start_on(None, ports, more).await
+    }
+
+    /// As [`Self::start`], pinned to `core`.
+    pub(super) async fn start_on(
+        core: Option<usize>,
+        ports: &[String],
+        more: &str,
+    ) -> Result<Self, Failure> {
         let directory = hosts::directory()?;
         let [file, socket] = ["lossless.toml", "lossless.sock"].map(|it| directory.path().join(it));
         let ports: Vec<_> = ports.iter().map(|port| format!("'{port}'")).collect();
@@ -35,7 +45,11 @@ impl Switch {
         let args = ["run", "--log", "error", "-c", &config, "--socket", &path];
         let program = std::env::current_exe()?;
         let namespace = Namespace::current()?;
-        let mut child = process::command(&namespace, &program.to_string_lossy(), &args).spawn()?;
+        let mut command = process::command(&namespace, &program.to_string_lossy(), &args);
+        let mut child = match core {
+            Some(core) => cores::start_on(core, || command.spawn())??,
+            None => command.spawn()?,
+        };
         let deadline = Instant::now() + START_LIMIT;
         while !socket.exists() {
             if let Some(status) = child.try_wait()? {
