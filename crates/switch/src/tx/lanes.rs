@@ -130,10 +130,19 @@ impl TxPort {
         self.lanes.as_mut()?.queue_mut(lane)?.leaves_out(delivery)
     }
 
-    /// True if a frame must be queued behind others in its lane.
-    pub(super) fn is_in_line(&self, lane: usize) -> bool {
+    /// True if a frame must be queued behind others in its lane. A copy that nobody waits for is
+    /// queued as long as its lane has a queue: sent at once, copies keep a slow link busy without
+    /// pressing the queue, so too many were taken, and a flow with a monitor of half its rate had
+    /// two thirds of its own.
+    pub(super) fn is_in_line(&self, lane: usize, delivery: Option<Delivery>) -> bool {
+        let waits_not = matches!(delivery, Some(Delivery::BestEffort | Delivery::SampleOnPressure));
         let queue = self.lanes.as_ref().and_then(|lanes| lanes.queue(lane));
-        queue.is_some_and(|queue| !queue.is_empty())
+        queue.is_some_and(|queue| waits_not || !queue.is_empty())
+    }
+
+    /// True if a lane has queued frames or state to keep.
+    pub(super) fn is_full(&self, lane: usize) -> bool {
+        self.lanes.as_ref().is_some_and(|lanes| lanes.queue(lane).is_some())
     }
 
     /// Sends queued frames of a lane, as far as the port takes them. Returns whether it took any.

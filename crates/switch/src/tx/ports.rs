@@ -175,7 +175,7 @@ impl TxPorts {
             if let Some(reason) = port.leaves_out(lane, claim.delivery()) {
                 return Err(reason);
             }
-            if port.is_in_line(lane) {
+            if port.is_in_line(lane, claim.delivery()) {
                 return self.keep(index, frame, beyond, claim);
             }
             if port.device.wants_more() {
@@ -237,7 +237,7 @@ impl TxPorts {
         if port.lanes.is_none() {
             self.queued.push(index);
         }
-        if !port.is_in_line(lane) {
+        if !port.is_full(lane) {
             port.note_full(now);
             self.retry.begin(now);
         }
