@@ -392,7 +392,7 @@ mod tests {
         assert!((9_000..11_000).contains(&kept), "{kept} copies in what the path leaves");
     }
 
-    /// For ten seconds, five copies where the port takes two.
+    /// For ten seconds, four copies where the port takes two.
     #[test]
     fn copies_for_a_slow_monitor_do_not_stand_in_line() {
         let mut trial = Trial::new();

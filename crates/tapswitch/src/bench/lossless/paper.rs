@@ -13,7 +13,8 @@
 //!
 //! Each case is measured without any means against a full ring, as the paper's programs are by
 //! default: they read when they can send, and the kernel drops what finds the ring full. Then with
-//! what the switch does on any kernel, and with the kernel's backpressure, in Linux 7.3.
+//! what the switch does on any kernel, and with the kernel's backpressure, in Linux 7.3; by
+//! round-trip time also with the ring length that the switch chooses then.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
