@@ -73,10 +73,6 @@ impl Lanes {
         self.full.iter().find(|lane| lane.number == number).map(|lane| &lane.queue)
     }
 
-    fn queue_mut(&mut self, number: usize) -> Option<&mut EgressQueue> {
-        self.full.iter_mut().find(|lane| lane.number == number).map(|lane| &mut lane.queue)
-    }
-
     pub(super) fn queues(&mut self) -> impl Iterator<Item = &mut EgressQueue> {
         self.full.iter_mut().map(|lane| &mut lane.queue)
     }
@@ -119,15 +115,6 @@ impl TxPort {
         let head = frame.head();
         let len = head.len().min(snaplen.unwrap_or(usize::MAX));
         flow(&head[..len]) as usize % count
-    }
-
-    /// Why a copy is left out by its lane's sampler, if it is.
-    pub(super) fn leaves_out(
-        &mut self,
-        lane: usize,
-        delivery: Option<Delivery>,
-    ) -> Option<DropReason> {
-        self.lanes.as_mut()?.queue_mut(lane)?.leaves_out(delivery)
     }
 
     /// True if a frame must be queued behind others in its lane. A copy that nobody waits for is

@@ -171,11 +171,7 @@ impl TxPorts {
             return Ok(Sent::Later);
         }
         if port.lanes.is_some() {
-            let lane = port.lane_of(frame, claim.snaplen());
-            if let Some(reason) = port.leaves_out(lane, claim.delivery()) {
-                return Err(reason);
-            }
-            if port.is_in_line(lane, claim.delivery()) {
+            if port.is_in_line(port.lane_of(frame, claim.snaplen()), claim.delivery()) {
                 return self.keep(index, frame, beyond, claim);
             }
             if port.device.wants_more() {

@@ -110,18 +110,6 @@ impl EgressQueue {
         }
     }
 
-    /// Whether a copy that nobody waits for is left out, and why. Under pressure only one of every
-    /// N is sent or queued.
-    pub(super) fn leaves_out(&mut self, delivery: Option<Delivery>) -> Option<DropReason> {
-        let (every_max, reason) = match delivery? {
-            Delivery::BestEffort => (BEST_EFFORT_EVERY_MAX, DropReason::EgressFull),
-            Delivery::SampleOnPressure => (SAMPLE_EVERY_MAX, DropReason::SampledOut),
-            Delivery::Lossless { .. } => return None,
-        };
-        let is_pressed = self.kept.len() > COPY_ROOM / 2;
-        (!self.sampler.picks(is_pressed, every_max)).then_some(reason)
-    }
-
     /// Decides about a frame of `len` bytes. `stall` is how long senders wait for this port, `room`
     /// the limit in bytes of queued frames with waiting senders.
     ///
@@ -139,8 +127,11 @@ impl EgressQueue {
             None => stall,
             Some(Delivery::Lossless { stall_ms: 0 }) => stall,
             Some(Delivery::Lossless { stall_ms }) => Duration::from_millis(stall_ms.into()),
-            Some(Delivery::BestEffort | Delivery::SampleOnPressure) => {
-                return self.admit_copy(len);
+            Some(Delivery::BestEffort) => {
+                return self.admit_some(len, BEST_EFFORT_EVERY_MAX, DropReason::EgressFull);
+            }
+            Some(Delivery::SampleOnPressure) => {
+                return self.admit_some(len, SAMPLE_EVERY_MAX, DropReason::SampledOut);
             }
         };
         if stall.is_zero() {
@@ -160,6 +151,18 @@ impl EgressQueue {
             self.progress = now;
         }
         Ok(Admission::Held(stall))
+    }
+
+    /// Decides about a copy without a waiting sender. Under pressure only one of every N is
+    /// admitted, with N up to `every_max`; `reason` is that of the others.
+    fn admit_some(
+        &mut self,
+        len: usize,
+        every_max: u32,
+        reason: DropReason,
+    ) -> Result<Admission, DropReason> {
+        let is_pressed = self.kept.len() > COPY_ROOM / 2;
+        if self.sampler.picks(is_pressed, every_max) { self.admit_copy(len) } else { Err(reason) }
     }
 
     /// Decides about a frame without a waiting sender.
@@ -343,9 +346,6 @@ mod tests {
         }
 
         fn offer(&mut self, delivery: Option<Delivery>, len: usize) -> Result<(), DropReason> {
-            if let Some(reason) = self.queue.leaves_out(delivery) {
-                return Err(reason);
-            }
             let admission = self.queue.admit(delivery, len, STALL, room_for(1), self.now)?;
             let mut buf = vec![0; HEADROOM + len];
             let layout = parse(&buf[HEADROOM..]).unwrap().layout;
