@@ -17,12 +17,3 @@ pub(super) fn stay_on(core: usize) -> Result<(), Failure> {
     sched_setaffinity(None, &set).map_err(|cause| format!("cannot pin to core {core}: {cause}"))?;
     Ok(())
 }
-
-/// Starts something that stays on one core, while the calling thread stays where it is.
-pub(super) fn start_on<T>(core: usize, start: impl FnOnce() -> T) -> Result<T, Failure> {
-    let before = sched_getaffinity(None)?;
-    stay_on(core)?;
-    let started = start();
-    sched_setaffinity(None, &before)?;
-    Ok(started)
-}

@@ -10,7 +10,6 @@ use tapswitch_switch::report::{PortReport, TapReport};
 use tempfile::TempDir;
 use tokio::process::Child;
 
-use crate::bench::cores;
 use crate::hosts::{self, Host, INTERFACE};
 use crate::management::{Request, Topic, ask};
 use crate::process;
@@ -44,12 +43,10 @@ impl Switch {
         let (config, path) = (file.display().to_string(), socket.display().to_string());
         let args = ["run", "--log", "error", "-c", &config, "--socket", &path];
         let program = std::env::current_exe()?;
+        let (program, args) = process::on_core(core, &program.to_string_lossy(), &args);
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
         let namespace = Namespace::current()?;
-        let mut command = process::command(&namespace, &program.to_string_lossy(), &args);
-        let mut child = match core {
-            Some(core) => cores::start_on(core, || command.spawn())??,
-            None => command.spawn()?,
-        };
+        let mut child = process::command(&namespace, &program, &args).spawn()?;
         let deadline = Instant::now() + START_LIMIT;
         while !socket.exists() {
             if let Some(status) = child.try_wait()? {
