@@ -12,6 +12,7 @@ use tapswitch_netlink::{Link, LinkError, Namespace, Netlink};
 use tapswitch_tap as tap;
 
 use crate::PortSpec;
+use crate::ring::is_as_asked;
 
 /// The previous state of a device. Dropping this restores it, once no worker reads the device.
 #[derive(Debug)]
@@ -42,8 +43,7 @@ impl Borrowed {
         if self.spec.mtu.is_some_and(|ours| ours == now.mtu && ours != self.link.mtu) {
             netlink.set_mtu(&now.name, self.link.mtu)?;
         }
-        let ours = self.spec.ring.length.map(std::num::NonZeroU32::get);
-        if ours.is_some_and(|ours| ours == now.txqueuelen && ours != self.link.txqueuelen) {
+        if is_as_asked(&self.spec, now.txqueuelen) && now.txqueuelen != self.link.txqueuelen {
             netlink.set_txqueuelen(&now.name, self.link.txqueuelen)?;
         }
         Ok(())

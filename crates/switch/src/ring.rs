@@ -102,7 +102,7 @@ impl Ring {
         before: &Link,
     ) -> Result<(), LinkError> {
         let name = spec.name();
-        let asked = spec.ring.length.map(NonZeroU32::get);
+        let asked = spec.ring.length.map(|length| self.lossless(spec, length.get()));
         let wanted = asked.or_else(|| self.fitting(spec));
         match wanted.filter(|length| *length != before.txqueuelen) {
             None => Ok(()),
@@ -127,6 +127,19 @@ impl Ring {
             Some(true) => Some(SHORT_LENGTH),
             _ => (count > USUAL_LENGTH).then(|| count.min(LENGTH_MAX)),
         }
+    }
+
+    /// The length that the user asked for, or the next one that loses nothing.
+    fn lossless(self, spec: &PortSpec, asked: u32) -> u32 {
+        let length = tap::lossless_ring_length(asked);
+        if length == asked || self.backpressure != Some(true) {
+            return asked;
+        }
+        tracing::warn!(
+            "port {spec}: its rings hold {length} frames: at {asked}, Linux sometimes loses one \
+             despite IFF_BACKPRESSURE"
+        );
+        length
     }
 
     /// Ensures that packets can wait if the device is the switch's own, and records earlier losses.
@@ -203,6 +216,12 @@ const USUAL_LENGTH: u32 = 1000;
 /// Limit of the ring length: a ring takes eight bytes per frame, for each queue.
 const LENGTH_MAX: u32 = 65_536;
 
+/// True if `length` is what [`Ring::set`] sets for `spec`.
+pub(crate) fn is_as_asked(spec: &PortSpec, length: u32) -> bool {
+    let asked = spec.ring.length.map(NonZeroU32::get);
+    asked.is_some_and(|asked| length == asked || length == tap::lossless_ring_length(asked))
+}
+
 /// The feature requested from the kernel.
 pub(crate) const fn wish(spec: &PortSpec) -> tap::Wish {
     match spec.ring.backpressure {
@@ -248,3 +267,15 @@ pub(crate) fn name_of(qdiscs: &[Qdisc]) -> String {
 /// Qdiscs that can hold packets, in order of preference: fair with ECN marking; fair; available in
 /// every kernel with qdiscs.
 const DISCIPLINES: [&str; 3] = ["fq_codel", "fq", "pfifo_fast"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_as_asked_as_such_or_lossless() {
+        let spec: PortSpec = "1=tap:a,txqueuelen=3".parse().unwrap();
+        assert_eq!([2, 3, 4].map(|length| is_as_asked(&spec, length)), [false, true, true]);
+        assert!(!is_as_asked(&"1=tap:a".parse().unwrap(), 4));
+    }
+}

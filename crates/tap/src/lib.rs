@@ -106,6 +106,7 @@ mod name;
 mod offloads;
 mod probe;
 mod queue;
+mod ring_length;
 pub mod steering;
 mod tx_filter;
 
@@ -129,6 +130,7 @@ pub use link_type::LinkType;
 pub use name::{DeviceName, NameError, NamePattern};
 pub use offloads::Offloads;
 pub use queue::{MAX_FRAME_LEN, Queue, RECV_BUF_LEN};
+pub use ring_length::lossless_ring_length;
 pub use steering::{FlowHash, Steering};
 pub use tapswitch_wire::{
     EtherType, GsoType, LongNetHeader, MacAddr, NET_HEADER_LEN, NetHeader, NetHeaderFlags,

@@ -1,6 +1,6 @@
 //! Rules about queues: number, length, and behaviour when full.
 
-use tapswitch_tap::Kind;
+use tapswitch_tap::{Kind, lossless_ring_length};
 
 use super::finding::{Finding, Severity};
 use super::subject::{Rule, Subject};
@@ -15,6 +15,7 @@ pub(super) const RULES: &[Rule] = &[
     default_steering,
     no_qdisc,
     qdisc_sheds,
+    lossy_length,
     backpressure_unused,
     no_backpressure,
 ];
@@ -134,6 +135,21 @@ fn qdisc_sheds(it: &Subject<'_>) -> Option<Finding> {
          would delay packets, not deliver more of them"
     );
     Some(it.finding(Severity::Hint, "qdisc-sheds", text, None))
+}
+
+/// With this length the kernel may let the discipline go on while the ring is full.
+fn lossy_length(it: &Subject<'_>) -> Option<Finding> {
+    let length = it.device.link.txqueuelen;
+    let better = lossless_ring_length(length);
+    if better == length || backpressure(it.device, it.machine) != Backpressure::InForce {
+        return None;
+    }
+    let text = format!(
+        "with rings of {length}, Linux sometimes lets the qdisc go on while a ring is full, and a \
+         frame is lost despite IFF_BACKPRESSURE"
+    );
+    let mend = it.set(&format!("--txqueuelen {better}"));
+    Some(it.finding(Severity::Hint, "lossy-length", text, mend))
 }
 
 /// The kernel supports it, the device does not use it.

@@ -247,6 +247,18 @@ fn with_back_pressure_it_is_the_qdisc_that_drops() {
 }
 
 #[test]
+fn lengths_that_lose_despite_back_pressure_are_found() {
+    let mut device = healthy();
+    device.link.txqueuelen = 33;
+    let found = only(&device, &machine());
+    assert_eq!((found.rule, found.severity), ("lossy-length", Severity::Hint));
+    assert_eq!(mend(&found), "tapswitch device set tap0 --txqueuelen 34");
+    let mut off = without_backpressure();
+    off.link.txqueuelen = 33;
+    assert!(findings(&off, &machine()).iter().all(|found| found.rule != "lossy-length"));
+}
+
+#[test]
 fn a_queue_without_a_qdisc_below_mq_is_found() {
     let mut device = healthy();
     device.link.qdisc = Some("mq".to_owned());
