@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 /// Whether received packets are coalesced into trains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,18 +65,39 @@ pub(crate) struct GroTrial {
     next_wait: u32,
     /// Consecutive batches without trains.
     in_vain: u32,
+    /// Limit of a batch in bytes, and until when it is in force.
+    limit: Option<(usize, Instant)>,
 }
 
 impl GroTrial {
     pub(crate) fn new(gro: Gro) -> Self {
         let (is_on, is_auto) = (gro == Gro::On, gro == Gro::Auto);
-        Self { is_on, is_auto, wait: 0, next_wait: 1, in_vain: 0 }
+        Self { is_on, is_auto, wait: 0, next_wait: 1, in_vain: 0, limit: None }
     }
 
     /// True if the next batch is to be coalesced.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
+    }
+
+    /// Frames and bytes of the next batch, if it is to be coalesced.
+    #[inline]
+    pub(crate) fn batch(&self) -> (usize, usize) {
+        (BATCH_COUNT, self.limit.map_or(BATCH_LEN, |(len, _)| len))
+    }
+
+    /// Limits the batches for a while: the queue waits for a port whose link is slow.
+    pub(crate) fn limit(&mut self, len: usize, now: Instant) {
+        self.limit = (len < BATCH_LEN).then(|| (len.max(BATCH_LEN_MIN), now + LIMIT_TIME));
+    }
+
+    /// Ends the limit when its time is over. Called for each batch that met no full port.
+    #[inline]
+    pub(crate) fn note_passed(&mut self) {
+        if self.limit.is_some_and(|(_, until)| Instant::now() >= until) {
+            self.limit = None;
+        }
     }
 
     /// Notes a batch of `count` frames that was not coalesced and not ended by an empty queue. A
@@ -118,6 +140,11 @@ pub(crate) const BATCH_COUNT: usize = 64;
 /// No further frame is read into such a batch behind this many bytes: room for 45 frames of 1,514
 /// bytes with headroom, which make a train of maximum length.
 pub(crate) const BATCH_LEN: usize = 45 * 1600;
+/// A batch is not limited to less: the first of ten full-size packets begins a train of ten.
+const BATCH_LEN_MIN: usize = 9 * 1600;
+/// How long a limit is in force after a pause. A queue that waits for a slow link does so each
+/// millisecond.
+const LIMIT_TIME: Duration = Duration::from_millis(50);
 /// A batch with at least this many frames is promising.
 const PROMISING_COUNT: usize = 4;
 /// Consecutive batches without trains that end a trial.
@@ -192,6 +219,22 @@ mod tests {
         trial.note_coalesced(64, 64);
         trial.note_coalesced(64, 64);
         assert_eq!(promising(&mut trial), 2, "success is remembered");
+    }
+
+    #[test]
+    fn batches_are_limited_for_a_while_if_that_makes_them_shorter() {
+        let (mut trial, now) = (GroTrial::new(Gro::On), Instant::now());
+        let lens = |trial: &GroTrial| trial.batch();
+        assert_eq!(lens(&trial), (BATCH_COUNT, BATCH_LEN));
+        trial.limit(usize::MAX, now);
+        assert_eq!(lens(&trial).1, BATCH_LEN);
+        trial.limit(30_000, now + Duration::from_secs(60));
+        trial.note_passed();
+        assert_eq!(lens(&trial).1, 30_000);
+        trial.limit(10, now.checked_sub(LIMIT_TIME).unwrap());
+        assert_eq!(lens(&trial).1, BATCH_LEN_MIN);
+        trial.note_passed();
+        assert_eq!(lens(&trial).1, BATCH_LEN, "its time is over");
     }
 
     #[test]

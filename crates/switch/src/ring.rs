@@ -210,7 +210,7 @@ impl Ring {
 /// Typical mean packet length in bytes.
 const PACKET_LEN: usize = 1024;
 /// Ring length of a device with back-pressure: some bursts, of packets or trains.
-const SHORT_LENGTH: u32 = 128;
+const SHORT_LENGTH: u32 = 16;
 /// Ring length of a new device (Linux `TUN_READQ_SIZE` and Ethernet's default).
 const USUAL_LENGTH: u32 = 1000;
 /// Limit of the ring length: a ring takes eight bytes per frame, for each queue.

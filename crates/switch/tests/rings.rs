@@ -174,7 +174,7 @@ fn a_device_gets_back_pressure_unless_told_otherwise() {
         let [first, second] = [1, 2].map(|number| ring(&lab.switch.port(number)));
         assert_eq!(first.backpressure, RingBackpressure::InForce);
         assert_eq!(second.backpressure, RingBackpressure::Off);
-        assert_eq!(first.length, 128, "what waits, waits in the qdisc");
+        assert_eq!(first.length, 16, "what waits, waits in the qdisc");
         assert!(second.length >= 1000, "nothing else holds what waits: {}", second.length);
         assert_eq!(first.qdisc, "mq fq_codel");
     });

@@ -320,6 +320,12 @@ impl TxPorts {
         queue.is_some_and(|queue| queue.is_held_for(bound))
     }
 
+    /// Maximum length of the batches of a queue that waits for this.
+    pub(crate) fn batch_len(&self, wait: Wait) -> usize {
+        let port = self.by_number.get(wait.place).and_then(Option::as_ref);
+        port.map_or(usize::MAX, |port| port.pacing.batch_len())
+    }
+
     /// True while frames are queued.
     #[inline]
     pub(crate) fn has_queues(&self) -> bool {

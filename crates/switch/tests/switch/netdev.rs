@@ -79,7 +79,7 @@ fn a_full_port_holds_what_its_link_takes_in_a_moment() {
     lab.switch.controller().apply(join(1, 2));
     let (a, b) = (lab.host(1), lab.host(2));
     ping(a, b);
-    let slow = ["qdisc", "add", "dev", "p2", "root", "tbf", "rate", "250mbit"];
+    let slow = ["qdisc", "add", "dev", "p2", "root", "tbf", "rate", "500mbit"];
     let long = ["burst", "100000", "limit", "20000000"];
     let outcome = room.namespace.command("tc").args(slow).args(long).output();
     if !outcome.is_ok_and(|output| output.status.success()) {
@@ -104,7 +104,7 @@ fn a_full_port_holds_what_its_link_takes_in_a_moment() {
     };
     until("the socket was full", || waits(|pause| pause.count > 0).is_some());
     until("it is as long as the link is fast", || {
-        // A quarter of a megabyte in 8 ms. It starts at half of that, and deviations up to an
+        // A quarter of a megabyte in 4 ms. It starts at half of that, and deviations up to an
         // eighth are not corrected.
         waits(|pause| pause.now > 0).is_some_and(|len| (200_000..500_000).contains(&len))
     });
