@@ -39,7 +39,7 @@ fn what_a_slow_link_does_not_take_is_accounted_for() {
 fn the_ledger_of_a_slow_monitor_adds_up() {
     let Some(report) = measure(&["--part", "monitor"]) else { return };
     let rows = rows(&report, "monitor");
-    assert_eq!(rows.len(), 13, "no TAP; three contracts, and monitors of four kinds");
+    assert_eq!(rows.len(), 25, "no TAP; three contracts, two kinds of monitors, four rates");
     for row in rows {
         assert!(row["mbps"].as_f64().unwrap() > 0.0, "{row}");
         let is_tapped = row["contract"].is_string();

@@ -10,6 +10,7 @@ mod monitor;
 mod paper;
 mod queue;
 mod results;
+mod slow_guest;
 mod stage;
 mod traffic;
 mod wireguard;
@@ -27,7 +28,7 @@ use crate::process;
 
 use super::machine::Machine;
 use super::{cores, parse_seconds, run, write_data};
-use monitor::{Contract, Pace};
+use monitor::{Contract, Kind, Pace};
 use paper::{Against, By, Middle, Table};
 use queue::DrainAhead;
 use traffic::Window;
@@ -60,6 +61,9 @@ pub(crate) struct LosslessArgs {
     #[arg(long, value_name = "CONTRACT")]
     #[arg(default_values = ["best-effort", "lossless", "sample-on-pressure"])]
     contract: Vec<Contract>,
+    /// Part monitor: only monitors that this makes slow.
+    #[arg(long, value_name = "WHAT", default_values = ["link", "guest"])]
+    monitor: Vec<Kind>,
     /// Part monitor: only monitors of this rate.
     #[arg(long, value_name = "PACE")]
     pace: Vec<Pace>,

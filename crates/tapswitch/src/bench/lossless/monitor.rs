@@ -1,9 +1,10 @@
 //! Cost of a slow monitor for the monitored hosts, by the contract of their TAP.
 //!
-//! The monitor is behind a link that takes a part of the copies: one tenth, one half, nothing that
-//! counts, or all, which shows the cost of copying itself. A link is used instead of a program that
-//! reads slowly, because its rate can be set, and because its queue fills up where every monitor's
-//! does: at the switch's socket.
+//! The monitor takes a part of the copies: one tenth, one half, nothing that counts, or all, which
+//! shows the cost of copying itself. It is behind a link of that rate, or it is a virtual machine
+//! that reads at that rate. The emulated link does its work on the core that sends to it, the
+//! virtual machine does not. The monitor's port gets copies only (`flood=off`): the hosts'
+//! broadcasts make their senders wait for it as for any port.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use crate::hosts;
 use crate::table::{drops_text, grouped, print, table};
 
 use super::results::{Judged, Results, Sample, Summary, ms};
+use super::slow_guest::SlowGuest;
 use super::stage::{Switch, link_host, tap_host};
 use super::traffic::{self, Load};
 use super::{Failure, LosslessArgs};
@@ -41,14 +43,33 @@ pub(super) enum Pace {
     Whole,
 }
 
+/// What makes the monitor slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    /// A rate-limited link in front of it (tc-tbf(8)).
+    Link,
+    /// Its own reading, as a virtual machine.
+    Guest,
+}
+
+/// A TAP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tapped {
+    contract: Contract,
+    monitor: Kind,
+    pace: Pace,
+}
+
 /// `None` is the flow without a TAP.
-type Case = Option<(Contract, Pace)>;
+type Case = Option<Tapped>;
 
 /// Results of one case.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     /// `None` without a TAP.
     contract: Option<Contract>,
+    monitor: Option<Kind>,
     pace: Option<Pace>,
     #[serde(flatten)]
     summary: Summary,
@@ -94,8 +115,9 @@ pub(super) async fn measure(args: &LosslessArgs, core: Option<usize>) -> Result<
         let summary = results.summary(index);
         let to_untapped = || Judged::new(results.ratio(index, 0), case.and_then(goal));
         Row {
-            contract: case.map(|(contract, _)| contract),
-            pace: case.map(|(_, pace)| pace),
+            contract: case.map(|tapped| tapped.contract),
+            monitor: case.map(|tapped| tapped.monitor),
+            pace: case.map(|tapped| tapped.pace),
             loss_percent: summary.loss_percent(),
             summary,
             to_untapped: case.map(|_| to_untapped()),
@@ -107,17 +129,19 @@ pub(super) async fn measure(args: &LosslessArgs, core: Option<usize>) -> Result<
 
 /// The flow without a TAP comes first.
 fn cases(args: &LosslessArgs) -> Vec<Case> {
-    let all = Pace::value_variants();
-    let paces = if args.pace.is_empty() { all } else { &args.pace };
-    let contracts = args.contract.iter();
-    let tapped =
-        contracts.flat_map(|&contract| paces.iter().map(move |&pace| Some((contract, pace))));
-    std::iter::once(None).chain(tapped).collect()
+    let paces = if args.pace.is_empty() { Pace::value_variants() } else { &args.pace };
+    let mut cases = vec![None];
+    for &contract in &args.contract {
+        for &monitor in &args.monitor {
+            cases.extend(paces.iter().map(|&pace| Some(Tapped { contract, monitor, pace })));
+        }
+    }
+    cases
 }
 
 /// Maximum cost of a monitor that nobody waits for.
-fn goal((contract, _): (Contract, Pace)) -> Option<f64> {
-    (contract != Contract::Lossless).then_some(0.98)
+fn goal(tapped: Tapped) -> Option<f64> {
+    (tapped.contract != Contract::Lossless).then_some(0.98)
 }
 
 /// Measures one case, in which the monitor takes its share of `untapped` Mb/s.
@@ -130,12 +154,21 @@ async fn take(
     let room = hosts::quiet_namespace("room")?;
     let (sender, first) = tap_host(1, "sender", "")?;
     let (receiver, second) = tap_host(2, "receiver", "")?;
-    let pace = case.map_or(Pace::Half, |(_, pace)| pace);
-    let (monitor, third) = link_host(3, "monitor", &room, pace.mbps(untapped)).await?;
+    let mbps = case.map_or(Pace::Half, |tapped| tapped.pace).mbps(untapped);
+    let directory = hosts::directory()?;
+    let socket = directory.path().join("monitor");
+    let is_guest = case.is_some_and(|tapped| tapped.monitor == Kind::Guest);
+    let (watcher, third) = match is_guest {
+        true => (None, format!("3=vhost:{},flood=off", socket.display())),
+        false => {
+            let (host, port) = link_host(3, "monitor", &room, mbps).await?;
+            (Some(host), format!("{port},flood=off"))
+        }
+    };
     let endpoint = free_endpoint()?;
     let mut config =
         format!("switch.fail-mode = 'secure'\n[controller]\nlisten = ['{endpoint}']\n");
-    if let Some((contract, _)) = case {
+    if let Some(Tapped { contract, .. }) = case {
         let (from, to) = (sender.ipv4(), receiver.ipv4());
         let delivery = contract.text();
         config += &format!(
@@ -144,6 +177,7 @@ async fn take(
         );
     }
     let switch = Switch::start_on(core, &[first, second, third], &config).await?;
+    let guest = is_guest.then(|| SlowGuest::start(&socket, mbps)).transpose()?;
     sender.configure()?;
     receiver.configure()?;
     traffic::wait_for_path(&sender, &receiver)?;
@@ -154,7 +188,7 @@ async fn take(
     let passed = traffic::pass(&sender, &receiver, Load::Tcp, args.window()).await?;
     let ledger = Ledger::settle(&switch).await?;
     let losses = switch.losses()?.since(&before);
-    drop(monitor);
+    drop((watcher, guest));
     Ok((Sample { passed, losses, ..Sample::default() }, ledger))
 }
 
@@ -191,6 +225,15 @@ impl Pace {
     }
 }
 
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Guest => "guest",
+        }
+    }
+}
+
 impl Contract {
     fn name(self) -> &'static str {
         match self {
@@ -212,7 +255,9 @@ impl Contract {
 fn title(case: Case) -> String {
     case.map_or_else(
         || "without a TAP".to_owned(),
-        |(contract, pace)| format!("{}, monitor {}", contract.name(), pace.name()),
+        |Tapped { contract, monitor, pace }| {
+            format!("{}, {} {}", contract.name(), monitor.name(), pace.name())
+        },
     )
 }
 
@@ -270,10 +315,11 @@ pub(super) fn print_rows(rows: &[Row]) {
     if rows.is_empty() {
         return;
     }
-    say!("\nA TCP flow that is copied to a monitor behind a slow link");
+    say!("\nA TCP flow that is copied to a slow monitor: behind a link, or a virtual machine");
     let mut shown = table(&[
         "CONTRACT",
         "MONITOR",
+        "TAKES",
         "MB/S ",
         "TO NO TAP ",
         "GOAL ",
@@ -291,6 +337,7 @@ pub(super) fn print_rows(rows: &[Row]) {
         let [ratio, goal, verdict] = Judged::cells(row.to_untapped.as_ref());
         shown.add_row([
             row.contract.map_or("no TAP", Contract::name).to_owned(),
+            row.monitor.map_or("-", Kind::name).to_owned(),
             row.pace.map_or("-", Pace::name).to_owned(),
             format!("{:.0}", row.summary.mbps),
             ratio,
@@ -322,8 +369,9 @@ mod tests {
     fn every_contract_meets_every_monitor_and_the_untapped_flow_is_first() {
         let args = LosslessArgs::for_tests();
         let cases = cases(&args);
-        assert_eq!((cases[0], cases.len()), (None, 13));
-        assert_eq!(goal((Contract::Lossless, Pace::Half)), None);
+        assert_eq!((cases[0], cases.len()), (None, 25));
+        let (monitor, pace) = (Kind::Link, Pace::Half);
+        assert_eq!(goal(Tapped { contract: Contract::Lossless, monitor, pace }), None);
     }
 
     #[test]
