@@ -5,9 +5,9 @@
 ///
 /// The kernel (`__tun_wake_queue`) lets the qdisc go on when half of a full ring has been read, and
 /// may count one frame that was read just before the ring became full. If that frame alone is half
-/// of the ring, the qdisc goes on while the ring is full, and the next packet is dropped. That is so
-/// for 2 and 3; and for 32 and 33, because from 32 on a reader makes room for 16 frames at a time
-/// (`ptr_ring`). A ring of 1 is full whenever there is something to read, and needs no care.
+/// of the ring, the qdisc goes on while the ring is full, and the next packet is dropped. That is
+/// so for 2 and 3; and for 32 and 33, because from 32 on a reader makes room for 16 frames at a
+/// time (`ptr_ring`). A ring of 1 is full whenever there is something to read, and needs no care.
 pub const fn lossless_ring_length(length: u32) -> u32 {
     match length {
         2 | 3 => 4,
