@@ -181,6 +181,18 @@ fn a_device_gets_back_pressure_unless_told_otherwise() {
 }
 
 #[test]
+fn a_length_that_loses_despite_back_pressure_is_not_used() {
+    LINUX_7_3.test(|| {
+        let _alone = alone();
+        let lab = Lab::with(2, |config| {
+            config.ports.iter_mut().for_each(|port| port.ring.length = NonZeroU32::new(2));
+            config.ports[1].ring.backpressure = Backpressure::Off;
+        });
+        assert_eq!([1, 2].map(|number| ring(&lab.switch.port(number)).length), [4, 2]);
+    });
+}
+
+#[test]
 fn a_device_of_ours_gets_a_qdisc_and_that_of_others_keeps_what_it_has() {
     LINUX_7_3.test(|| {
         let _alone = alone();
