@@ -7,7 +7,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+
+use tapswitch_datapath::Millis;
 
 /// Whether received packets are coalesced into trains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,14 +66,14 @@ pub(crate) struct GroTrial {
     next_wait: u32,
     /// Consecutive batches without trains.
     in_vain: u32,
-    /// Limit of a batch in bytes, and until when it is in force.
-    limit: Option<(usize, Instant)>,
+    /// Limit of a batch in bytes, and when it was set.
+    limit: (usize, Millis),
 }
 
 impl GroTrial {
     pub(crate) fn new(gro: Gro) -> Self {
         let (is_on, is_auto) = (gro == Gro::On, gro == Gro::Auto);
-        Self { is_on, is_auto, wait: 0, next_wait: 1, in_vain: 0, limit: None }
+        Self { is_on, is_auto, wait: 0, next_wait: 1, in_vain: 0, limit: (BATCH_LEN, Millis(0)) }
     }
 
     /// True if the next batch is to be coalesced.
@@ -83,21 +84,14 @@ impl GroTrial {
 
     /// Frames and bytes of the next batch, if it is to be coalesced.
     #[inline]
-    pub(crate) fn batch(&self) -> (usize, usize) {
-        (BATCH_COUNT, self.limit.map_or(BATCH_LEN, |(len, _)| len))
+    pub(crate) fn batch(&self, now: Millis) -> (usize, usize) {
+        let (len, set) = self.limit;
+        (BATCH_COUNT, if now.since(set) < LIMIT_TIME { len } else { BATCH_LEN })
     }
 
     /// Limits the batches for a while: the queue waits for a port whose link is slow.
-    pub(crate) fn limit(&mut self, len: usize, now: Instant) {
-        self.limit = (len < BATCH_LEN).then(|| (len.max(BATCH_LEN_MIN), now + LIMIT_TIME));
-    }
-
-    /// Ends the limit when its time is over. Called for each batch that met no full port.
-    #[inline]
-    pub(crate) fn note_passed(&mut self) {
-        if self.limit.is_some_and(|(_, until)| Instant::now() >= until) {
-            self.limit = None;
-        }
+    pub(crate) fn limit(&mut self, len: usize, now: Millis) {
+        self.limit = (len.clamp(BATCH_LEN_MIN, BATCH_LEN), now);
     }
 
     /// Notes a batch of `count` frames that was not coalesced and not ended by an empty queue. A
@@ -144,7 +138,7 @@ pub(crate) const BATCH_LEN: usize = 45 * 1600;
 const BATCH_LEN_MIN: usize = 9 * 1600;
 /// How long a limit is in force after a pause. A queue that waits for a slow link does so each
 /// millisecond.
-const LIMIT_TIME: Duration = Duration::from_millis(50);
+const LIMIT_TIME: Millis = Millis(50);
 /// A batch with at least this many frames is promising.
 const PROMISING_COUNT: usize = 4;
 /// Consecutive batches without trains that end a trial.
@@ -223,18 +217,15 @@ mod tests {
 
     #[test]
     fn batches_are_limited_for_a_while_if_that_makes_them_shorter() {
-        let (mut trial, now) = (GroTrial::new(Gro::On), Instant::now());
-        let lens = |trial: &GroTrial| trial.batch();
-        assert_eq!(lens(&trial), (BATCH_COUNT, BATCH_LEN));
+        let (mut trial, now) = (GroTrial::new(Gro::On), Millis(1000));
+        assert_eq!(trial.batch(now), (BATCH_COUNT, BATCH_LEN));
         trial.limit(usize::MAX, now);
-        assert_eq!(lens(&trial).1, BATCH_LEN);
-        trial.limit(30_000, now + Duration::from_secs(60));
-        trial.note_passed();
-        assert_eq!(lens(&trial).1, 30_000);
-        trial.limit(10, now.checked_sub(LIMIT_TIME).unwrap());
-        assert_eq!(lens(&trial).1, BATCH_LEN_MIN);
-        trial.note_passed();
-        assert_eq!(lens(&trial).1, BATCH_LEN, "its time is over");
+        assert_eq!(trial.batch(now).1, BATCH_LEN);
+        trial.limit(30_000, now);
+        assert_eq!(trial.batch(Millis(1049)).1, 30_000);
+        trial.limit(10, now);
+        assert_eq!(trial.batch(now).1, BATCH_LEN_MIN);
+        assert_eq!(trial.batch(Millis(1050)).1, BATCH_LEN, "its time is over");
     }
 
     #[test]

@@ -293,7 +293,7 @@ impl Worker {
             let is_coalesced = self.trials[index].is_on();
             let (limit, len) = match is_coalesced {
                 false => (BATCH_COUNT, BATCH_LEN),
-                true => self.trials[index].batch(),
+                true => self.trials[index].batch(view.now),
             };
             let (count, end) = self.fill(index, limit.min(turn.left()), len, view.snapshot);
             if is_coalesced {
@@ -321,9 +321,6 @@ impl Worker {
             }
             if self.ports.has_pressure() {
                 return self.pause_reading(index);
-            }
-            if is_coalesced {
-                self.trials[index].note_passed();
             }
         }
     }

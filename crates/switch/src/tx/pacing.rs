@@ -32,8 +32,6 @@ pub(crate) struct Pacing {
     taken: Box<[AtomicU64]>,
     /// Bytes that the port took.
     sent: AtomicU64,
-    /// The rate of its link in bytes per second; 0 if unknown.
-    rate: AtomicU64,
     pace: Mutex<Pace>,
 }
 
@@ -42,8 +40,7 @@ impl Pacing {
     /// A port with at most `count` rings.
     pub(crate) fn of_rings(count: usize) -> Self {
         let taken = (0..count).map(|_| AtomicU64::default()).collect();
-        let (sent, rate) = (AtomicU64::default(), AtomicU64::default());
-        Self { taken, sent, rate, pace: Mutex::default() }
+        Self { taken, sent: AtomicU64::default(), pace: Mutex::default() }
     }
 
     pub(super) fn taken(&self, ring: usize) -> u64 {
@@ -66,19 +63,15 @@ impl Pacing {
     pub(super) fn note_full(&self, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
         // Another worker holds the lock, and does this.
         let mut pace = self.pace.try_lock().ok()?;
-        let len = pace.note_full(self.sent.load(Ordering::Relaxed), lens, now);
-        self.rate.store(pace.rate(), Ordering::Relaxed);
-        len
+        pace.note_full(self.sent.load(Ordering::Relaxed), lens, now)
     }
 
     /// Maximum length of the batches of a queue that waited for this port: what its link takes in
     /// [`BATCH_TIME`], or any length while its rate is unknown. A batch may become a single train,
     /// and whatever comes later waits for all of it.
     pub(super) fn batch_len(&self) -> usize {
-        match self.rate.load(Ordering::Relaxed) {
-            0 => usize::MAX,
-            rate => bytes_in(rate, BATCH_TIME),
-        }
+        let rate = self.pace.lock().ok().and_then(|pace| pace.rate());
+        rate.map_or(usize::MAX, |rate| bytes_in(rate, BATCH_TIME))
     }
 }
 
@@ -128,8 +121,7 @@ impl Pace {
     /// The new length of the socket, if it changes.
     fn follow(&mut self, lens: RangeInclusive<usize>, now: Instant) -> Option<usize> {
         let told = self.told.unwrap_or(START_LEN);
-        let fastest = Some(self.rate()).filter(|&rate| rate > 0)?;
-        let wanted = len_of(fastest, HOLD_TIME).clamp(*lens.start(), *lens.end());
+        let wanted = len_of(self.rate()?, HOLD_TIME).clamp(*lens.start(), *lens.end());
         let is_early = self.next_step.is_some_and(|at| now < at);
         if wanted.abs_diff(told) <= told / 8 || (wanted < told && is_early) {
             return None;
@@ -140,9 +132,9 @@ impl Pace {
         self.told
     }
 
-    /// The highest recent rate; 0 if unknown.
-    fn rate(&self) -> u64 {
-        self.fastest[0].max(self.fastest[1])
+    /// The highest recent rate, if known.
+    fn rate(&self) -> Option<u64> {
+        self.fastest.into_iter().max().filter(|&rate| rate > 0)
     }
 
     fn note_rate(&mut self, rate: u64, now: Instant) {

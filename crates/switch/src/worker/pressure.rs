@@ -44,7 +44,7 @@ impl Worker {
         waits.sort_by_key(|wait| wait.bound);
         let Some(pause) = self.begin_pause(index, waits) else { return };
         if let Some(&wait) = pause.waits.last() {
-            self.trials[index].limit(self.ports.batch_len(wait), pause.since);
+            self.trials[index].limit(self.ports.batch_len(wait), clock::coarse());
         }
         let queue = &mut self.queues[index];
         queue.intake.pause = Some(pause);
